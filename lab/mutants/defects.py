@@ -281,8 +281,8 @@ DEFECTS = (
     ),
     Defect(
         "Q", "other jobs are claimed beside a quarantined job", "worker/slots.py",
-        "return 0 if self._quarantined else self.size - len(self.runs) + self._riding - self.owed",
-        "return self.size - len(self.runs) + self._riding - self.owed",
+        "return 0 if self._quarantined else self.size - len(self.runs) + self._batch_extra - self.owed",
+        "return self.size - len(self.runs) + self._batch_extra - self.owed",
         "tests/unit/test_worker_slots.py",
     ),
     Defect(

@@ -86,7 +86,7 @@ async def test_doctor_blames_the_disk(tmp_path):
         limited.start()
     assert not written.fine
     assert "nothing was written" in written.what
-    assert written.advice.startswith("make room on its disk")
+    assert written.advice.startswith("free disk space")
     assert "free on the disk of" in room.what
     assert all(finding.fine for finding in await store.examine())
     await store.close()

@@ -45,7 +45,7 @@ async def test_a_folder_that_cannot_be_looked_at_for_a_while_is_not_lost(tmp_pat
     await store.open()
     await enqueue(store, "before")
     with unseen("jobs", number):
-        with pytest.raises(StoreUnavailable, match=r"cannot be looked at: .*; nothing was written") as raised:
+        with pytest.raises(StoreUnavailable, match=r"cannot be accessed: .*; nothing was written") as raised:
             await enqueue(store, "refused")
         assert not isinstance(raised.value, StoreLost)
     await enqueue(store, "after")

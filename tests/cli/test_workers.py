@@ -214,7 +214,7 @@ def test_heavier_queues_come_first_and_none_starves(terminal):
     order = (terminal.folder / "order").read_text().split()
     assert len(order) == 24
     assert order[:8].count("mail") == 6
-    assert "a weight is from 1 to 1000" in terminal("worker", "start", "--queues", "mail:0", code=2)
+    assert "the weight must be from 1 to 1000" in terminal("worker", "start", "--queues", "mail:0", code=2)
 
 
 def test_a_handover_lets_a_long_job_finish_under_the_old_worker(terminal):

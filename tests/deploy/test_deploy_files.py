@@ -12,7 +12,7 @@ import yaml
 from holdfast.cli.main import app as cli
 from holdfast.core.settings import PARSERS
 from holdfast.observe.tally import METRICS
-from holdfast.worker.supervisor import LAST_RESORT
+from holdfast.worker.supervisor import KILL_AFTER
 
 pytestmark = pytest.mark.extended
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
@@ -85,7 +85,7 @@ def test_every_variable_is_one_that_holdfast_reads():
 
 def test_a_caller_stops_a_worker_waits_longer_than_its_grace():
     def grace(words):
-        return float(words[words.index("--grace") + 1]) + LAST_RESORT
+        return float(words[words.index("--grace") + 1]) + KILL_AFTER
 
     found = commands()
     for name in ("worker", "sqlite-worker"):

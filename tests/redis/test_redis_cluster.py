@@ -118,11 +118,11 @@ async def test_a_half_moved_slot_takes_no_write(cluster, open_at):
         await moving.some(3)
         before = {node: sorted(node.keys(prefix)) for node in (source, target)}
         for one in (store, await open_at(cluster.url(prefix, durability="none", timeout="0.1"))):
-            with pytest.raises(StoreUnavailable, match=r"moving to another node key by key; nothing was written"):
+            with pytest.raises(StoreUnavailable, match=r"being migrated to another node; nothing was written"):
                 await insert(one, new_job("late"))
-            with pytest.raises(StoreUnavailable, match="moving"):
+            with pytest.raises(StoreUnavailable, match="being migrated"):
                 await one.get(["1"])
-            with pytest.raises(StoreUnavailable, match="moving"):
+            with pytest.raises(StoreUnavailable, match="being migrated"):
                 await claim(one, limit=1)
         assert {node: sorted(node.keys(prefix)) for node in (source, target)} == before
     await moving.some(1000)

@@ -41,7 +41,7 @@ def papers(tmp_path_factory):
 
 @pytest_asyncio.fixture
 async def terminated(server, papers):
-    """A port in front of the server that speaks TLS and wants a certificate of the client's: yields its number."""
+    """A port in front of the server that uses TLS and wants a certificate of the client's: yields its number."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=papers / "ca.pem")
     context.load_cert_chain(papers / "server.pem", papers / "server.key")
     context.verify_mode = ssl.CERT_REQUIRED
@@ -113,7 +113,7 @@ async def test_verification_can_be_switched_off(terminated, papers, prefix, open
 
 async def test_a_server_without_tls_is_reported_apart(server, prefix, open_at, monkeypatch):
     monkeypatch.setattr(wire, "TLS_PROBE", 0.05)
-    with pytest.raises(ConfigError, match="speaks no TLS: write redis://"):
+    with pytest.raises(ConfigError, match="does not use TLS: write redis://"):
         await open_at(secure_url(server.port, prefix, timeout=60))
 
 
@@ -136,19 +136,19 @@ async def test_redis_itself_over_tls(start_server, papers, open_at):
     store = await open_at(url)
     await insert(store, new_job("a"))
     assert (await claim_one(store)).id == "a"
-    with pytest.raises(ConfigError, match="speaks TLS: write rediss://"):
+    with pytest.raises(ConfigError, match="uses TLS: write rediss://"):
         await open_at(f"redis://127.0.0.1:{port}")
-    with pytest.raises(ConfigError, match=r"wants a certificate of its clients: name one by \?cert="):
+    with pytest.raises(ConfigError, match=r"requires a client certificate: set \?cert="):
         await open_at(secure_url(port, "tls", ca=papers / "ca.pem"))
 
 
 async def test_a_plain_url_to_a_tls_port_names_the_right_scheme(terminated, papers, prefix, open_at):
-    with pytest.raises(ConfigError, match="speaks TLS: write rediss://"):
+    with pytest.raises(ConfigError, match="uses TLS: write rediss://"):
         await open_at(f"redis://127.0.0.1:{terminated}?durability=none&prefix={prefix}")
 
 
 async def test_a_missing_client_certificate_is_asked_for(terminated, papers, prefix, open_at):
-    with pytest.raises(StoreUnavailable, match=r"may want a certificate of its clients: \?cert="):
+    with pytest.raises(StoreUnavailable, match=r"may require a client certificate: set \?cert="):
         await open_at(secure_url(terminated, prefix, ca=papers / "ca.pem"))
 
 
@@ -162,12 +162,12 @@ async def test_a_missing_file_is_named(papers, open_at, tmp_path, name):
 
 async def test_a_file_that_is_no_certificate_is_named(papers, open_at, tmp_path):
     (tmp_path / "odd.pem").write_text("odd")
-    with pytest.raises(ConfigError, match=r"\?ca=.*odd\.pem has no certificates"):
+    with pytest.raises(ConfigError, match=r"\?ca=.*odd\.pem contains no PEM certificates"):
         await open_at(secure_url(1, "p", ca=tmp_path / "odd.pem"))
 
 
 async def test_a_certificate_and_its_key_are_wanted_together(papers, open_at):
-    with pytest.raises(ConfigError, match=r"\?cert=.*client\.pem holds no private key: name the file"):
+    with pytest.raises(ConfigError, match=r"\?cert=.*client\.pem contains no private key: name the key file"):
         await open_at(secure_url(1, "p", cert=papers / "client.pem"))
     with pytest.raises(ConfigError, match=r"\?key= is given without \?cert="):
         await open_at(secure_url(1, "p", key=papers / "client.key"))
@@ -183,5 +183,5 @@ def encrypted(papers, tmp_path):
 
 
 async def test_an_encrypted_key_is_refused_without_asking_for_its_passphrase(papers, open_at, encrypted):
-    with pytest.raises(ConfigError, match=r"the key in \?key=.*encrypted\.key is encrypted: give a key"):
+    with pytest.raises(ConfigError, match=r"the key in \?key=.*encrypted\.key is encrypted: use a key"):
         await open_at(secure_url(1, "p", cert=papers / "client.pem", key=encrypted))

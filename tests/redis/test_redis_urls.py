@@ -49,7 +49,7 @@ def test_a_socket_has_a_path():
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("redis://h/x", "database is a number"),
+        ("redis://h/x", "database must be a number"),
         ("redis://h?durability=maybe", "durability must be one of"),
         ("redis://h?prefix=", "prefix"),
         ("redis://h?prefix=a{b}", "braces"),

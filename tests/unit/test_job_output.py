@@ -4,12 +4,12 @@ import asyncio
 import os
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.worker.processes.output import LocalListener, Printer
+from holdfast.worker.processes.output import Printer, RingBuffer
 from support.eventually import eventually
 
 
 def test_a_notification_keeps_the_newest_and_says_where_they_begin():
-    ring = LocalListener(10)
+    ring = RingBuffer(10)
     assert ring.put(b"12345")
     assert not ring.put(b"67890")
     ring.put(b"abc")

@@ -112,7 +112,7 @@ def test_what_is_percent_encoded_is_read_as_it_was(user, password, option):
         ("postgresql://host/db?signal=http://host", r"\?signal= takes redis://"),
         ("postgresql://host/db?signal=redis://secret@host", "redis://:PASSWORD@HOST"),
         ("redis://secret@host", "redis://:PASSWORD@HOST"),
-        ("s3://bucket?endpoint=http://k%40host", "keys do not belong into a URL"),
+        ("s3://bucket?endpoint=http://k%40host", "do not put credentials into the URL"),
         ("sqlite:///a%00b.db", "control character"),
         ("file:///var/a%0Ab", "control character"),
         ("sqlite:///:memory:", "use memory://"),

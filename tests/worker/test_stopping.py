@@ -15,9 +15,9 @@ from holdfast.core.operations import Ask, Holder
 from holdfast.core.settings import Settings
 from holdfast.store.protocol import Batch
 from holdfast.store.reference.memory import MemoryStore
-from holdfast.worker.service import Service, Word
+from holdfast.worker.service import Service, StatusMessage
 from holdfast.worker.supervisor import Child, Supervisor
-from holdfast.worker.worker import HAND_BACK
+from holdfast.worker.worker import RELEASE_SECONDS
 from support.eventually import eventually, still
 from support.workers import working
 
@@ -355,14 +355,14 @@ async def test_what_is_being_given_back_when_a_worker_ends_does_not_open_the_app
 
 
 def test_the_default_grace_and_the_hand_back_fit_in_ten_seconds():
-    assert Settings().grace + HAND_BACK < 10
+    assert Settings().grace + RELEASE_SECONDS < 10
 
 
 @pytest.mark.parametrize(("grace", "fits"), [(6.0, True), (7.0, False)])
 async def test_a_worker_warns_when_its_grace_does_not_fit(make_app, caplog, grace, fits):
     app = make_app(stop_timeout=10, grace=grace)
     await Worker(app, until_idle=True).run()
-    warned = [line for line in caplog.messages if "does not fit: the platform kills this worker 10 s" in line]
+    warned = [line for line in caplog.messages if "is too long: the platform kills this worker 10 s" in line]
     assert (warned == []) is fits
 
 
@@ -379,7 +379,7 @@ async def test_a_supervisor_waits_for_the_grace_that_its_workers_have(process):
     with ours, theirs:
         child = Child(process, ours, 0.0)
         supervisor._children.append(child)
-        supervisor._note(child, Word(holder=Holder("w", 1.0), url="memory://", grace=300.0))
+        supervisor._apply(child, StatusMessage(holder=Holder("w", 1.0), url="memory://", grace=300.0))
         before = time.monotonic()
         supervisor._stop(signal.SIGTERM)
         assert supervisor._kill_at is not None

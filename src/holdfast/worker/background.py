@@ -1,6 +1,6 @@
-"""Supervisors in the background: started in a session of their own, ready before the command returns.
+"""Background supervisors: each starts in its own session and is ready before the command returns.
 
-`python -m holdfast.worker.background OPTIONS KEY READY_FD` is what runs there.
+Its process runs `python -m holdfast.worker.background OPTIONS KEY READY_FD`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .supervisor import Supervisor
 
 
 def supervise(service: Service, key: str, ready: Callable[[list[int]], None]) -> None:
-    """Run a supervisor here until it ends, known to `worker stop`; with `handover`, its forerunners then retire."""
+    """Run a supervisor until it ends, visible to `worker stop`; with `handover`, earlier supervisors then finish."""
     before = state.running(key)
     mine = state.enter(key, service.count, service.log)
 
@@ -45,13 +45,13 @@ def supervise(service: Service, key: str, ready: Callable[[list[int]], None]) ->
 
 
 def start(service: Service, key: str, url: str) -> tuple[int, list[int]]:
-    """Start a supervisor in the background; its process id and those of its workers."""
+    """Start a supervisor in the background; returns its process id and those of its workers."""
     log = state.log_path(key)
     service = msgspec.structs.replace(service, log=str(log))
     reading, writing = os.pipe()
     handle = log_file(log)
     command = [sys.executable, "-m", "holdfast.worker.background", msgspec.json.encode(service).decode(), key]
-    # Inherited: a SIGHUP before the supervisor can handle it, by opening its log file anew, must not end it.
+    # Inherited: a SIGHUP that arrives before the supervisor handles it (reopens its log) must not end it.
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         process = subprocess.Popen(
@@ -68,17 +68,17 @@ def start(service: Service, key: str, url: str) -> tuple[int, list[int]]:
         os.close(handle)
         os.close(writing)
     with os.fdopen(reading, "rb") as answers:
-        said = answers.readline()
-    if not said:
-        raise HoldfastError(f"the workers did not start; {log} says why")
-    answer = msgspec.json.decode(said, type=list[int] | Refusal)
+        reply = answers.readline()
+    if not reply:
+        raise HoldfastError(f"the workers did not start: read the log file {log}")
+    answer = msgspec.json.decode(reply, type=list[int] | Refusal)
     if isinstance(answer, Refusal):
         raise answer.error()
     return process.pid, answer
 
 
 def main() -> None:
-    """The supervisor's own process."""
+    """Entry point of the supervisor's process."""
     signal.signal(signal.SIGHUP, ignore_signal)  # until the supervisor handles it
     service = msgspec.json.decode(sys.argv[1], type=Service)
     key, fd = sys.argv[2], int(sys.argv[3])

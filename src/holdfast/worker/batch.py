@@ -1,4 +1,4 @@
-"""Gathering: the jobs that one call of a batch task is to handle, claimed beside the first until it is full."""
+"""Batch collection: claims more jobs for one call of a batch task until the batch is full or its time is over."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ logger = logging.getLogger("holdfast")
 
 
 class Batches:
-    """The batches of a worker that still gather, one per task and queue.
+    """The open batches of a worker, one per task and queue.
 
-    A batch takes one slot. Its first job comes by an ordinary claim; more are asked for until it is full or its time is
-    over, and those that ordinary claims bring meanwhile join it. A quarantined job is a batch of its own.
+    A batch takes one slot. Its first job comes from an ordinary claim. More jobs are claimed until it is full or its
+    time is over; jobs of ordinary claims join it too. A quarantined job always has its own batch.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Batches:
         self._gathering: dict[asyncio.Task[None], Batch] = {}
 
     def place(self, record: Record, task: Task[..., Any]) -> Batch:
-        """The batch for a job that was claimed: the one that gathers, or a new one."""
+        """The batch for a claimed job: the open one, or a new one."""
         key = (task.name, record.queue)
         batch = None if record.quarantined else self._open.get(key)
         if batch is not None and batch.room:
@@ -62,7 +62,7 @@ class Batches:
         return batch
 
     def stop(self) -> None:
-        """Give back what was gathered for calls that have not begun."""
+        """Release the jobs of batches whose call has not begun."""
         for gathering, batch in self._gathering.items():
             gathering.cancel()
             for run in batch.runs:
@@ -73,7 +73,7 @@ class Batches:
         if self._open.get(key) is batch:
             del self._open[key]
         if not done.cancelled() and (error := done.exception()) is not None:
-            logger.error("gathering jobs of task %r raised", batch.task.name, exc_info=error)
+            logger.error("claiming more jobs for a batch of task %r failed", batch.task.name, exc_info=error)
         if not done.cancelled():
             batch.close()
 
@@ -94,11 +94,11 @@ class Batches:
             listener.close()
 
     async def _claim(self, batch: Batch, queue: str) -> float | None:
-        """Ask for as many jobs as there is room for; where there were none, how long to wait for the next."""
-        # As one that is busy, since quarantined jobs run alone.
+        """Claim as many jobs as fit; if there were none, returns the seconds until the next try, else None."""
+        # As a busy worker, since quarantined jobs run alone.
         ask = Ask(self._leases.holder, (queue,), batch.room, self._session.entropy.token(), (batch.task.name,), True)
         try:
-            # An ordinary claim may have filled it meanwhile: what is too much begins the next one.
+            # An ordinary claim may have filled it meanwhile: the remaining jobs begin the next batch.
             claims = await self._leases.claim(ask, lambda one: self._begin(one, batch if batch.room else None))
         except HoldfastError as error:
             return self._session.outages.failed("claim", error, self._poll)

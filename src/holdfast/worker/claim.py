@@ -1,4 +1,4 @@
-"""CLAIM: how many jobs to ask for, when, and what wakes a worker that found none."""
+"""Claim loop: how many jobs to claim, when, and what wakes a worker that found none."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .queue_rotation import QueueRotation
 from .slots import Slots
 
 LONGEST_CLAIM_PAUSE = 2.0
-"""Seconds between claims from a store that is away, if `poll` is not longer: jobs must not wait for a worker that
-sleeps on after the store is back, and a claim now and then costs no more than when all is well."""
-IDLE_LOOK = 0.05
-"""Seconds between looks of a worker that is to end once it is idle."""
+"""Seconds, at most, between claims while the store is unavailable, if `poll` is not longer: workers notice soon that
+it is back."""
+IDLE_POLL = 0.05
+"""Seconds between claims of a worker that ends once it is idle (`until_idle`)."""
 
 
 class Claimer:
-    """Keeps the slots filled: as many jobs as there are free slots, never more.
+    """Keeps the slots filled: claims as many jobs as there are free slots, never more.
 
-    A quarantined job (a job whose process died under it) runs beside quarantined jobs only, and alone once it has died beside them.
-    Where it gets a process of its own, it is claimed like any other. Else, while one waits for an idle process, this
-    one stops claiming so that it runs empty; but not for longer than a lease, lest a long job keep all others waiting.
+    A quarantined job (its process crashed while it ran) runs only with other quarantined jobs, and alone after a crash
+    together with them. With `isolate_quarantined` it gets its own process and is claimed like any other. Otherwise,
+    while one waits for an idle process, this worker stops claiming until it is idle, at most for one lease.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class Claimer:
         begin: Callable[[Record], None],
         *,
         poll: float,
-        turns: QueueRotation,
+        rotation: QueueRotation,
         until_idle: bool,
-        freeing: DependencyRelease,
+        dependency_release: DependencyRelease,
     ) -> None:
         self._session = session
         self._slots = slots
@@ -50,9 +50,9 @@ class Claimer:
         self._begin = begin
         self._poll = poll
         self._until_idle = until_idle
-        self._freeing = freeing
-        self._turns = turns
-        self._patient_until = -self._holder.lease
+        self._dependency_release = dependency_release
+        self._rotation = rotation
+        self._draining_until = -self._holder.lease
         self._loop = asyncio.get_running_loop()
 
     async def run(self, listener: Listener) -> None:
@@ -69,10 +69,10 @@ class Claimer:
                 await self._session.holds.fresh()
                 claims = await self._leases.claim(self._ask(free), self._begin)
             except StoreLost:
-                raise  # it will not come back: the worker ends
+                raise  # the store will not come back: the worker ends
             except HoldfastError as error:
                 if not claimed and isinstance(error, REFUSALS):
-                    raise  # it cannot work at all
+                    raise  # this worker can never claim
                 faults += 1
                 pause = outages.failed("claim", error, self._poll)
                 if not isinstance(error, REFUSALS):
@@ -81,7 +81,7 @@ class Claimer:
                 continue
             faults, claimed = 0, True
             outages.worked("claim")
-            self._mind_quarantined(claims)
+            self._drain_for_quarantined(claims)
             if claims.records:
                 continue
             if quiet and await self._quiet():
@@ -89,31 +89,31 @@ class Claimer:
             await listener.wait(self._pause(claims))
 
     async def _quiet(self) -> bool:
-        """Whether nothing here can make another job ready. It was so before a claim that found nothing: all is done."""
-        return not self._slots and not self._slots.settling and await self._freeing.idle()
+        """Whether nothing here can make a job ready. If so before and after an empty claim, the worker is done."""
+        return not self._slots and not self._slots.settling and await self._dependency_release.idle()
 
     def _ask(self, free: int) -> Ask:
         busy = bool(self._slots) and not self._slots.isolate_quarantined
-        return Ask(self._holder, self._turns.next(), free, self._session.entropy.token(), None, busy)
+        return Ask(self._holder, self._rotation.next(), free, self._session.entropy.token(), None, busy)
 
     def _free(self) -> int:
-        patient = self._slots and self._patient_until > self._now()
-        return 0 if patient else self._slots.free()
+        draining = self._slots and self._draining_until > self._now()
+        return 0 if draining else self._slots.free()
 
-    def _mind_quarantined(self, claims: Claims) -> None:
+    def _drain_for_quarantined(self, claims: Claims) -> None:
         lease, now = self._holder.lease, self._now()
         if (
             claims.quarantined_waiting
             and self._slots
             and not self._slots.isolate_quarantined
-            and now > self._patient_until + lease
+            and now > self._draining_until + lease
         ):
-            self._patient_until = now + lease
+            self._draining_until = now + lease
             self._loop.call_later(lease, self._slots.freed.set)
 
     def _pause(self, claims: Claims) -> float:
         pause = self._poll if claims.due_in is None else min(self._poll, claims.due_in + 0.001)
-        return min(pause, IDLE_LOOK) if self._until_idle else pause
+        return min(pause, IDLE_POLL) if self._until_idle else pause
 
     def _now(self) -> float:
         return self._session.clock.monotonic()

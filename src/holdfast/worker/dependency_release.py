@@ -1,4 +1,4 @@
-"""What flows wait for: as jobs of theirs end here, whatever waited for them is freed."""
+"""Dependency release: when jobs of a flow end here, the jobs that wait for them become ready."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..flows.creation import ENDED, MakingWatch, pending
 from ..flows.release import Release
 from ..store.protocol import records_of
 
-AT_LAST = 5.0
-"""Seconds for which a worker that stops goes on with what it is about to free."""
+STOP_TIMEOUT = 5.0
+"""Seconds that a stopping worker spends, at most, on releasing the remaining dependents."""
 
 
 class DependencyRelease:
-    """Frees at once what waits for the jobs that end here; what is left behind by others is found by looking."""
+    """Releases dependents of jobs that end here at once; periodic checks find those that other processes left."""
 
     def __init__(self, session: Session, release: Release, every: float) -> None:
         self._session = session
@@ -25,49 +25,49 @@ class DependencyRelease:
         self._ended: list[str] = []
         self._some = asyncio.Event()
         self._seen: set[str] | None = None
-        """Ends that were told, and not dealt with, at the last look. The first one deals with all."""
+        """Recorded ends that were unhandled at the last check; None before the first check, which handles all."""
         self._making = MakingWatch(session.clock)
         self._loop = asyncio.get_running_loop()
-        self._started = self._next_look = self._loop.time()
-        self._told = session.commit.hear_of_ends
-        self._ours = "sweeps" not in session.store.features  # else whoever has the store does all of this
-        self._busy = self._ours
-        if self._ours:
+        self._next_check = self._loop.time()
+        self._end_callbacks = session.commit.hear_of_ends
+        self._enabled = "sweeps" not in session.store.features  # else the server does all of this
+        self._busy = self._enabled
+        if self._enabled:
             session.watched.watch(ENDED)
-            self._told.add(self._heard)
+            self._end_callbacks.add(self._on_end)
         self._task = asyncio.create_task(self._run())
 
     async def idle(self) -> bool:
-        """Whether all that has ended here is dealt with, by whomever."""
-        if self._ours:
+        """Whether the dependents of all jobs that ended here are released, by any process."""
+        if self._enabled:
             return not self._ended and not self._busy
         try:
             left = await records_of(self._session.store, ENDED)
             making = [id for id, kept in left.items() if pending(kept).making is not None]
             return len(making) == len(left) and not any(await self._session.store.get(making))
         except HoldfastError:
-            return False  # the next claim says what is wrong
+            return False  # the next claim reports the error
 
-    def _heard(self, id: str) -> None:
+    def _on_end(self, id: str) -> None:
         self._ended.append(id)
         self._some.set()
 
     async def stop(self) -> None:
-        """Free what has ended here, then no more. What is not done in time is found by others."""
-        self._told.discard(self._heard)
+        """Release the dependents of jobs that ended here, then stop. Other workers find what is not done in time."""
+        self._end_callbacks.discard(self._on_end)
         self._some.set()
-        await asyncio.wait([self._task], timeout=AT_LAST)
+        await asyncio.wait([self._task], timeout=STOP_TIMEOUT)
         self._task.cancel()
         await asyncio.wait([self._task])
         if self._ended:
             with suppress(TimeoutError):
-                async with asyncio.timeout(AT_LAST):
+                async with asyncio.timeout(STOP_TIMEOUT):
                     await self._free()
 
     async def _run(self) -> None:
-        while self._heard in self._told:
+        while self._on_end in self._end_callbacks:
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(self._next_look):
+                async with asyncio.timeout_at(self._next_check):
                     await self._some.wait()
             await self._free()
 
@@ -79,15 +79,14 @@ class DependencyRelease:
             if ended:
                 await self._release.free(ended)
                 ended = []
-            if (now := self._loop.time()) >= self._next_look:  # however many end here
-                self._next_look = now + self._every * (0.5 + self._session.entropy.fraction())
-                max_age = min(self._every / 2, now - self._started)  # no read from before this worker began
-                left = await self._session.watched.of(ENDED, max_age)
+            if (now := self._loop.time()) >= self._next_check:  # however many end here
+                self._next_check = now + self._every * (0.5 + self._session.entropy.fraction())
+                left = await self._session.watched.of(ENDED, self._every / 2)
                 self._seen = await self._release.repair(self._seen, self._making, left)
-        except Exception as error:  # noqa: BLE001  # whatever a driver raises: the ends are told, and looked for again
+        except Exception as error:  # noqa: BLE001  # whatever a driver raises: the ends are recorded and checked again
             pause = self._session.outages.failed("flows", error, self._every)
-            self._next_look = max(self._next_look, self._loop.time() + pause * 0.5)
-            self._ended += ended  # with the next look, or the next end
+            self._next_check = max(self._next_check, self._loop.time() + pause * 0.5)
+            self._ended += ended  # with the next check, or the next end
         else:
             self._session.outages.worked("flows")
         finally:

@@ -1,4 +1,4 @@
-"""A supervisor's metrics: one port for all its workers, which tell it every second what they have counted."""
+"""A supervisor's metrics: one port for all its workers, which send it their counts every second."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast")
 LOOP_TIMEOUT = 5.0
-"""Seconds that the loop has to answer, and between two tries to get a port that is taken."""
+"""Seconds that the event loop has to answer, and between two attempts to open a port that is in use."""
 
 
 class Gauges:
-    """Serves the page from threads of its own (`port.py`); what the store holds is asked for on the loop."""
+    """Serves the metrics page from its own threads (`port.py`); the event loop reads queue depths from the store."""
 
     def __init__(self, address: str, active: Callable[[], int], prefix: str = PREFIX) -> None:
         self.metrics = Metrics(active, prefix=prefix)
@@ -36,12 +36,12 @@ class Gauges:
         self._opening: asyncio.Task[None] | None = None
 
     def watch(self, parts: Parts) -> None:
-        """The workers' store is known: show what it holds, and count what the supervisor itself does there."""
+        """The workers' store is known: show its queue depths, and count the supervisor's own operations."""
         self.metrics.listen(parts.events)
         self._depths = Depths(parts.inspection.queues, parts.runtime.clock)
 
     async def open(self, *, patient: bool) -> None:
-        """Serve; `patient`: where the port is taken, try again until whoever has it has gone."""
+        """Serve; with `patient`, a port that is in use is tried again until it is free."""
         try:
             self._serve()
         except OSError as error:
@@ -55,7 +55,7 @@ class Gauges:
             try:
                 self._serve()
             except OSError as error:
-                logger.info("metrics cannot be served yet on %s:%d: %s", self._host, self._port, error)
+                logger.info("cannot serve metrics on %s:%d yet, will try again: %s", self._host, self._port, error)
 
     def _serve(self) -> None:
         from prometheus_client import make_wsgi_app  # type: ignore[reportUnknownVariableType]
@@ -67,7 +67,7 @@ class Gauges:
         threading.Thread(target=self._server.serve_forever, name="holdfast-metrics", daemon=True).start()
 
     def _look(self) -> Seen | None:
-        """On the thread that serves."""
+        """Called on the serving thread."""
         if self._depths is None or not self._loop.is_running():
             return None
         looking = asyncio.run_coroutine_threadsafe(self._depths.look(), self._loop)
@@ -78,7 +78,7 @@ class Gauges:
             return None
 
     async def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         if self._opening is not None:
             self._opening.cancel()
         if self._server is not None:

@@ -1,4 +1,4 @@
-"""A worker's claims, as it made them and as the store sees them: cancelled, lost, or never received here."""
+"""A worker's claims, compared with the store's view: cancelled, lost, or never received by this worker."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ logger = logging.getLogger("holdfast")
 
 
 class Leases:
-    """Makes this worker's claims, and compares what the store says that it holds with what it runs.
+    """Makes this worker's claims, and compares the claims in the store with the jobs that run here.
 
-    A claim has the token of the ask that made it. Until that ask has been answered and its jobs have begun, the claim
-    is on its way here. A claim of no such ask can never arrive, and is released. Both are decided on the worker's loop.
+    A claim has the token of the request that made it. Until that request is answered and its jobs have begun, the claim
+    is in transit. A claim of no such request can never arrive and is released. Both are decided on the worker's loop.
     """
 
     def __init__(self, session: Session, claims: ManualClaims, slots: Slots, holder: Holder) -> None:
@@ -30,13 +30,13 @@ class Leases:
         self.holder = holder
         self._loop = asyncio.get_running_loop()
         self._unanswered: set[int] = set()
-        """The tokens of the asks whose jobs have not begun yet."""
+        """The tokens of claim requests whose jobs have not begun yet."""
         self._strays: dict[Key, float] = {}
-        self._giving_back: asyncio.Task[None] | None = None
+        self._releasing: asyncio.Task[None] | None = None
         self._clearing: set[asyncio.Task[None]] = set()
 
     async def claim(self, ask: Ask, begin: Callable[[Record], None]) -> Claims:
-        """Claim jobs, and begin them."""
+        """Claim jobs and begin to run them."""
         self._unanswered.add(ask.token)
         try:
             claims = await confirmed(self._session, ask)
@@ -47,19 +47,19 @@ class Leases:
         return claims
 
     async def close(self) -> None:
-        """Give nothing more back: what is left goes back when the worker says good-bye."""
-        if self._giving_back is not None:
-            self._giving_back.cancel()
-            await asyncio.wait([self._giving_back])
+        """Stop releasing claims: the rest is released when the worker deregisters."""
+        if self._releasing is not None:
+            self._releasing.cancel()
+            await asyncio.wait([self._releasing])
         if self._clearing:
             await asyncio.wait(self._clearing)
 
     def before_heartbeat(self) -> frozenset[Key]:
-        """On the heartbeat's thread: the claims that ran before the beat. (Copying a dict's keys is one step.)"""
+        """On the heartbeat thread: the claims that ran before it. (Copying a dict's keys is atomic.)"""
         return frozenset(self._slots.runs)
 
     def after_heartbeat(self, known: frozenset[Key], heartbeat: HeartbeatReply) -> bool:
-        """On the heartbeat's thread: hand the answer to the loop; False where the loop is gone, and the worker with it."""
+        """On the heartbeat thread: pass the reply to the loop; False if the loop has ended, and the worker with it."""
         try:
             self._loop.call_soon_threadsafe(self._compare, known, heartbeat)
         except RuntimeError:
@@ -82,10 +82,10 @@ class Leases:
         for key, one in held.items():
             if one.cancel and (run := runs.get(key)) is not None and run.why is None:
                 run.stop("cancel")
-        self._mind_strays(held)
+        self._release_strays(held)
 
     async def _clear(self, lost: list[Record]) -> None:
-        """Jobs that were taken from this worker wait as if it had crashed under them. It lives: they run as before."""
+        """Recovered jobs of this worker count as crashed. It is alive: undo that for those that still wait."""
         session, before = self._session, {record.id: record for record in lost}
         found = await session.store.get(list(before))
         changes = [
@@ -96,18 +96,18 @@ class Leases:
         if changes:
             await session.commit.change(changes)
 
-    def _mind_strays(self, held: dict[Key, HeldClaim]) -> None:
-        """A claim whose answer was lost on its way here is ours all the same. Seen for half a beat: give it back."""
+    def _release_strays(self, held: dict[Key, HeldClaim]) -> None:
+        """Release claims whose answer never arrived here, once seen for half a heartbeat interval."""
         now = self._session.clock.monotonic()
         unknown = held.keys() - self._slots.runs.keys() - self._slots.settling
         strays = sorted(key for key in unknown if held[key].token not in self._unanswered)
         self._strays = {key: self._strays.get(key, now) for key in strays}
         old = [key for key, since in self._strays.items() if now - since > self.holder.lease / 6]
-        if old and (self._giving_back is None or self._giving_back.done()):
-            self._giving_back = self._loop.create_task(self._give_back(old))
-            self._giving_back.add_done_callback(_log_failure)
+        if old and (self._releasing is None or self._releasing.done()):
+            self._releasing = self._loop.create_task(self._release(old))
+            self._releasing.add_done_callback(_log_failure)
 
-    async def _give_back(self, keys: list[Key]) -> None:
+    async def _release(self, keys: list[Key]) -> None:
         records = await self._session.store.get([id for id, _ in keys])
         for key, record in zip(keys, records, strict=True):
             mine = record is not None and record.holder == self.holder.id and record.fence == key[1]
@@ -117,4 +117,4 @@ class Leases:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.warning("setting right a claim of this worker failed: %s", error)
+        logger.warning("could not reconcile the claims of this worker with the store: %s", error)

@@ -1,4 +1,4 @@
-"""What every worker does on the side, with no leader: recover lost claims, free and remove what is due."""
+"""Maintenance by every worker, without a leader: recover lost claims, release paused jobs, enforce retention."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..client.signals import SignalMaintenance
 from .processes import process_table
 
 TIDY_EVERY = 30.0
-"""Seconds between two removals of what is past its retention, about: chance spreads those of many workers."""
+"""Seconds, on average, between removals of expired jobs; randomized, so that workers do not run together."""
 
 
 class Maintenance:
-    """Looks about once per poll interval; looking writes nothing unless there is something to do.
+    """Runs about once per poll interval; a round without work writes nothing.
 
-    Claims whose lease has run out are lost from `first_look` seconds on: if the store was away until now, heartbeats that
-    live come first. Those of a process that is proven to be gone are lost at once.
+    Claims with an expired lease are recovered from `first_look` seconds on: after a store outage, live workers can
+    renew their leases before that. Claims of a process that provably ended are recovered at once.
     """
 
     def __init__(self, session: Session, claims: ManualClaims, every: float, first_look: float) -> None:
@@ -29,7 +29,7 @@ class Maintenance:
         self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
-        """No more maintenance."""
+        """Stop the maintenance."""
         self._task.cancel()
 
     async def _run(self) -> None:
@@ -40,7 +40,7 @@ class Maintenance:
             pause = self._every
             try:
                 session.fresh_settings()
-                sweeps = "sweeps" not in session.store.features  # else whoever has the store does
+                sweeps = "sweeps" not in session.store.features  # else the server does it
                 if sweeps:
                     await self._claims.recover()
                 await session.holds.refresh(self._every / 2)
@@ -51,7 +51,7 @@ class Maintenance:
                     await signals.run()
                     full = max(tidied.jobs, tidied.keys) >= TIDY_LIMIT
                     tidy_at = clock.monotonic() + (0.0 if full else TIDY_EVERY * (0.5 + entropy.fraction()))
-            except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next look may fare better
+            except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next round may work
                 pause = session.outages.failed("maintenance", error, self._every)
             else:
                 session.outages.worked("maintenance")

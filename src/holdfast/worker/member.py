@@ -1,10 +1,10 @@
 """One worker process under a supervisor: `python -m holdfast.worker.member OPTIONS CONTROL_FD`.
 
-1. Says to its supervisor who it is before it claims anything, and every second that it is well.
-2. SIGTERM stops it gracefully, a second one at once; SIGUSR1 lets its jobs take the time they need.
-3. SIGHUP has it open its log file anew, where it logs to one; otherwise only its supervisor heeds it.
-4. Without a supervisor it stops gracefully: nobody would find it any more.
-5. Leaves by itself when it has run enough jobs, has grown too big, or has nothing left to do (`--drain`).
+1. Sends its supervisor its identity before it claims anything, and a status every second.
+2. SIGTERM stops it gracefully, a second one at once; SIGUSR1 lets its jobs finish without a time limit.
+3. SIGHUP reopens its log file, if it logs to one; otherwise only its supervisor handles SIGHUP.
+4. It stops gracefully when its supervisor ends.
+5. It exits after `max_jobs` jobs, above `max_memory`, or when its queues are empty (`--drain`).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from ..observe.events import JobEvent, WorkerEvent
 from ..observe.logs import reopen, set_up
 from ..observe.tally import Tally
 from .processes.process_table import sweep
-from .service import Refusal, Service, Word, ignore_signal, resident
+from .service import Refusal, Service, StatusMessage, ignore_signal, resident
 from .worker import Worker
 
 TICK = 1.0
-"""Seconds between two words to the supervisor."""
+"""Seconds between two status messages to the supervisor."""
 
 
 class Member:
-    """A worker and its line to the supervisor."""
+    """A worker and its connection to the supervisor."""
 
-    def __init__(self, service: Service, line: socket.socket) -> None:
+    def __init__(self, service: Service, connection: socket.socket) -> None:
         self._service = service
-        self._line = line
+        self._connection = connection
         self._app = service.app()
         self._parts = parts_of(self._app)
         self._worker = Worker(
@@ -54,43 +54,43 @@ class Member:
         self._tally = Tally()
         if service.metrics is not None:
             self._tally.listen(self._parts.events)
-        self._app.on("worker_started", self._introduce)
+        self._app.on("worker_started", self._register)
         if service.max_jobs is not None:
             self._app.on("lease_acquired", self._count)
 
     async def serve(self) -> None:
-        """Work until told to leave."""
+        """Run jobs until the worker stops."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._worker.stop)
         loop.add_signal_handler(signal.SIGUSR1, self._worker.finish)
         if self._service.log is not None:
             loop.add_signal_handler(signal.SIGHUP, reopen, self._service.log)
-        loop.add_reader(self._line, self._alone)
+        loop.add_reader(self._connection, self._on_closed)
         ticking = loop.create_task(self._tick())
         async with self._app:
             await self._worker.run()
         ticking.cancel()
-        self._say(Word(leaving=self._leaving or "stopped", counted=self._tally.take()))
+        self._send(StatusMessage(leaving=self._leaving or "stopped", counted=self._tally.take()))
 
-    def _introduce(self, _: WorkerEvent) -> None:
+    def _register(self, _: WorkerEvent) -> None:
         settings, given = self._parts.runtime.current_settings(), self._service.grace
         grace = settings.grace if given is None else given
         crashes = settings.max_crashes
-        self._say(Word(holder=self._worker.holder, url=self._parts.url, max_crashes=crashes, grace=grace))
+        self._send(StatusMessage(holder=self._worker.holder, url=self._parts.url, max_crashes=crashes, grace=grace))
 
     def _count(self, _: JobEvent) -> None:
         self._taken += 1
         if self._service.max_jobs is not None and self._taken >= self._service.max_jobs:
             self._leave("recycle")
 
-    def _say(self, word: Word) -> None:
-        with suppress(OSError):  # the supervisor is gone; `_alone` hears of it too
-            self._line.sendall(msgspec.json.encode(word) + b"\n")
+    def _send(self, message: StatusMessage) -> None:
+        with suppress(OSError):  # the supervisor has ended; `_on_closed` handles it
+            self._connection.sendall(msgspec.json.encode(message) + b"\n")
 
-    def _alone(self) -> None:
-        if not self._line.recv(64):
-            asyncio.get_running_loop().remove_reader(self._line)
+    def _on_closed(self) -> None:
+        if not self._connection.recv(64):
+            asyncio.get_running_loop().remove_reader(self._connection)
             self._worker.stop()
 
     def _leave(self, why: str) -> None:
@@ -101,7 +101,7 @@ class Member:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK)
-            self._say(Word(active=self._worker.active, counted=self._tally.take()))
+            self._send(StatusMessage(active=self._worker.active, counted=self._tally.take()))
             limit, used = self._service.max_memory, resident()
             if limit is not None and used is not None and used > limit:
                 self._leave("recycle")
@@ -109,7 +109,7 @@ class Member:
                 self._leave("drained")
 
     async def _drained(self) -> bool:
-        """Whether its queues hold nothing that is ready, runs or will be retried; what is scheduled may stay."""
+        """Whether its queues have no queued, running or failed jobs; scheduled jobs may remain."""
         served = () if self._worker.holder is None else self._worker.holder.queues
         try:
             queues = [queue for queue in (await self._app.stats()).queues if queue.name in served and not queue.paused]
@@ -119,22 +119,22 @@ class Member:
 
 
 def main() -> None:
-    """Run as a process of its own."""
+    """Entry point of a worker process."""
     signal.signal(signal.SIGHUP, ignore_signal)
     service = msgspec.json.decode(sys.argv[1], type=Service)
     set_up(service.log_level, service.log_format)
-    line = socket.socket(fileno=int(sys.argv[2]))
-    os.set_inheritable(line.fileno(), False)
+    connection = socket.socket(fileno=int(sys.argv[2]))
+    os.set_inheritable(connection.fileno(), False)
     sweep()
     try:
-        asyncio.run(Member(service, line).serve())
+        asyncio.run(Member(service, connection).serve())
     except HoldfastError as error:
-        with suppress(OSError):  # the supervisor is gone
-            line.setblocking(True)
-            line.sendall(msgspec.json.encode(Word(refused=Refusal.of(error))) + b"\n")
+        with suppress(OSError):  # the supervisor has ended
+            connection.setblocking(True)
+            connection.sendall(msgspec.json.encode(StatusMessage(refused=Refusal.of(error))) + b"\n")
         os._exit(1)
     traces.flush()
-    # A thread that ignores its cancellation cannot be stopped; its job has been given back, so do not wait for it.
+    # A thread that ignores its cancellation cannot be stopped; its job was released, so do not wait for it.
     os._exit(0)
 
 

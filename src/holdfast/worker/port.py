@@ -1,4 +1,4 @@
-"""The port of a supervisor's metrics: for a few at a time, for none for long, and only by a name of this machine."""
+"""The metrics port of a supervisor: limits connections and idle time, and accepts only Host names of this machine."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast")
 METRICS_CONNECTIONS = 16
-"""Connections, each with a thread of its own."""
+"""Connections at one time; each has its own thread."""
 SILENCE_LIMIT = 5.0
-"""Seconds that a connection may be silent, or not take what it asked for."""
+"""Seconds without progress after which a connection is closed."""
 CLOSE_SECONDS = 1.0
-"""Seconds for a connection that was ended to make room."""
+"""Seconds to wait until a connection that was closed to free capacity has ended."""
 
 
 class Port(ThreadingMixIn, WSGIServer):
-    """Serves a page. Where all connections are taken, the one that has kept its request back for longest has to go."""
+    """Serves one page. At the connection limit, the connection that has waited longest for its request is closed."""
 
     daemon_threads = True
     request_queue_size = METRICS_CONNECTIONS
@@ -42,8 +42,8 @@ class Port(ThreadingMixIn, WSGIServer):
         self.set_app(_only_for({"localhost", socket.gethostname().lower(), host.lower()}, page))
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Hand a connection to a thread, where there is one."""
-        if not (self._free.acquire(blocking=False) or self._make_room()):
+        """Start a thread for a connection, or refuse it at the limit."""
+        if not (self._free.acquire(blocking=False) or self._free_capacity()):
             self.shutdown_request(request)
             return
         with self._changing:
@@ -51,37 +51,37 @@ class Port(ThreadingMixIn, WSGIServer):
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread could be started
-            self._left(request)
+            self._release(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """On the connection's own thread, until it has ended."""
+        """Serve a connection on its own thread until it ends."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._left(request)
+            self._release(request)
 
-    def heard(self, request: Any) -> None:
-        """The whole request has come: from now on it is answered."""
+    def received(self, request: Any) -> None:
+        """The request was received completely: the connection is no longer closed for capacity."""
         with self._changing:
             self._silent.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """Whoever called has gone, or was too slow: nothing to wake anybody for."""
-        logger.debug("a connection to the metrics port broke: %r", sys.exception())
+        """The client disconnected or was too slow: log at debug level only."""
+        logger.debug("a connection to the metrics port failed: %r", sys.exception())
 
-    def _make_room(self) -> bool:
+    def _free_capacity(self) -> bool:
         with self._changing:
             oldest = next(iter(self._silent), None)
             if oldest is None:
                 return False
             del self._silent[oldest]
-        with suppress(OSError):  # it has just gone by itself
+        with suppress(OSError):  # it has just ended
             oldest.shutdown(socket.SHUT_RDWR)
         return self._free.acquire(timeout=CLOSE_SECONDS)
 
-    def _left(self, request: Any) -> None:
-        self.heard(request)
+    def _release(self, request: Any) -> None:
+        self.received(request)
         self._free.release()
 
 
@@ -89,25 +89,25 @@ class _Handler(WSGIRequestHandler):
     timeout = SILENCE_LIMIT
 
     def parse_request(self) -> bool:
-        """The rest of the request, after its first line."""
+        """Parse the request headers."""
         try:
             return super().parse_request()
         finally:
             if isinstance(self.server, Port):
-                self.server.heard(self.connection)
+                self.server.received(self.connection)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # as http.server names it
-        """Nothing: somebody asks every few seconds."""
+        """Log nothing: scrapes come every few seconds."""
 
 
 def _only_for(names: set[str], page: WSGIApplication) -> WSGIApplication:
-    """The page, for whoever calls this machine by an address or one of these names (else: DNS rebinding)."""
+    """The page, only for requests whose Host is an address or one of these names (against DNS rebinding)."""
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         name = named(environ.get("HTTP_HOST", ""))
         if name is not None and (name in names or is_address(name)):
             return page(environ, start_response)
         start_response("421 Misdirected Request", [("Content-Type", "text/plain; charset=utf-8")])
-        return [b"ask by an address, localhost, this machine's name, or the host in --metrics-port\n"]
+        return [b"unknown Host: use an IP address, localhost, this machine's name, or the host in --metrics-port\n"]
 
     return answer

@@ -1,4 +1,4 @@
-"""Progress on its way to the store: only the newest, a few times a second."""
+"""Progress writer: writes the newest progress of each job to the store, a few times a second."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..flows.service import Flows
 from ..tasks.context import Context
 
 PROGRESS_PAUSE = 0.25
-"""Seconds between two writes of one job's progress: what comes in between is not kept."""
+"""Seconds between two writes of one job's progress; values in between are dropped."""
 
 
 class ProgressWriter:
-    """Makes contexts for running jobs, and writes what they say. `limits`: max_payload and max_output, as they are."""
+    """Creates the contexts of running jobs and writes their notes. `limits` returns max_payload and max_output."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ProgressWriter:
             return
         context.progress_busy = True
         writing = asyncio.ensure_future(self._write(note))
-        writing.add_done_callback(lambda done: done.cancelled() or done.exception())  # the next one will say more
+        writing.add_done_callback(lambda done: done.cancelled() or done.exception())  # the next write is newer
         self._loop.call_later(PROGRESS_PAUSE, self._ready_again, context)
 
     def _ready_again(self, context: Context) -> None:

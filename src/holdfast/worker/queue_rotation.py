@@ -1,4 +1,4 @@
-"""Which queue is asked first: each in its turn, by its weight, so that none starves."""
+"""Queue rotation: the order of queues in each claim, by weight, so that no queue starves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 class QueueRotation:
-    """Smooth weighted rotation: with weights 5 and 1, the first comes first in five asks of six, evenly spread."""
+    """Smooth weighted round-robin: with weights 5 and 1, the first queue leads five claims of six, evenly spread."""
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._weights = dict(weights)
@@ -14,13 +14,13 @@ class QueueRotation:
         self._credit = dict.fromkeys(self._weights, 0)
 
     def add(self, name: str) -> None:
-        """One more queue, of weight 1; nothing where it has its turn already."""
+        """Add a queue of weight 1, if it is not in the rotation."""
         if name not in self._weights:
             self._weights[name], self._credit[name] = 1, 0
             self._total += 1
 
     def next(self) -> tuple[str, ...]:
-        """The queues in the order of the next ask."""
+        """The queues in the order of the next claim."""
         credit = self._credit
         for name, weight in self._weights.items():
             credit[name] += weight

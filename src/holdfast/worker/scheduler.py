@@ -1,4 +1,4 @@
-"""What is enqueued by the clock: every worker looks, and whoever comes first makes the run."""
+"""Scheduler: every worker checks for due schedules; the first one enqueues the run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..schedules.service import Schedules
 
 
 class Scheduler:
-    """Puts the app's own schedules into the store, then makes whatever is due there."""
+    """Writes the app's declared schedules to the store, then enqueues the runs that are due."""
 
     def __init__(self, schedules: Schedules, session: Session, poll: float) -> None:
         self._schedules = schedules
@@ -20,7 +20,7 @@ class Scheduler:
         self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
-        """Make no more runs here."""
+        """Stop enqueuing runs."""
         self._task.cancel()
 
     async def _run(self) -> None:
@@ -32,9 +32,9 @@ class Scheduler:
                     await self._schedules.declare()
                     declared = True
                 soon = await self._schedules.make_due_runs(self._poll / 2)
-                # Looking reads a few small records: others may have changed them meanwhile.
+                # Other processes may have changed the schedules: check at least once per poll interval.
                 pause = pause if soon is None else min(pause, soon)
-            except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next look may fare better
+            except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next round may work
                 pause = self._outages.failed("schedules", error, self._poll)
             else:
                 self._outages.worked("schedules")

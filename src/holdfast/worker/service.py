@@ -1,4 +1,4 @@
-"""What `worker start` is asked for, as one value that travels from the command to the supervisor to its workers."""
+"""The options of `worker start`, as one value that the command passes to the supervisor and its workers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Service(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One supervisor with its workers. The store's URL travels in the environment: all can read a command line."""
+    """One supervisor with its workers. The store's URL is passed in the environment: command lines are public."""
 
     count: int = 1
     application: str | None = None
     shell: bool = False
     pass_env: tuple[str, ...] | None = None
-    """Variables that shell jobs get; None leaves it to the app's setting."""
+    """Environment variables that shell jobs get; None: the app's setting."""
     queues: dict[str, int] | None = None
     concurrency: int | None = None
     lease: float | None = None
@@ -36,7 +36,7 @@ class Service(msgspec.Struct, frozen=True, omit_defaults=True):
     log_level: str = "INFO"
     log_format: str = "auto"
     log: str | None = None
-    """The file that everything is logged to, in the background."""
+    """The log file of a background supervisor and its workers."""
     metrics: str | None = None
     """Where to serve metrics, as HOST:PORT."""
     metrics_prefix: str = "holdfast"
@@ -55,42 +55,42 @@ class Service(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why workers could not start: an error, as it travels between processes."""
+    """Why workers could not start: an error in the form that is sent between processes."""
 
     kind: str
-    words: str
+    message: str
 
     @classmethod
     def of(cls, error: HoldfastError) -> Refusal:
-        known = (kind.__name__ for kind in type(error).__mro__ if kind in TRAVELS)
-        words = error.what if isinstance(error, StoreLost) else str(error)
-        return cls(next(known, HoldfastError.__name__), words)
+        known = (kind.__name__ for kind in type(error).__mro__ if kind in SENT_ERRORS)
+        message = error.what if isinstance(error, StoreLost) else str(error)
+        return cls(next(known, HoldfastError.__name__), message)
 
     def error(self) -> HoldfastError:
-        """The error that it was."""
-        kind = next((kind for kind in TRAVELS if kind.__name__ == self.kind), HoldfastError)
-        return kind(self.words)
+        """The original error."""
+        kind = next((kind for kind in SENT_ERRORS if kind.__name__ == self.kind), HoldfastError)
+        return kind(self.message)
 
 
-TRAVELS = (ConfigError, StoreLost, StoreRefused, StoreUnavailable)
+SENT_ERRORS = (ConfigError, StoreLost, StoreRefused, StoreUnavailable)
 
 
-class Word(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker says to its supervisor, one line each: who it is, that it is well, why it leaves."""
+class StatusMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A status message of a worker to its supervisor, one line of JSON: identity, liveness, or why it exits."""
 
     holder: Holder | None = None
     url: str | None = None
     max_crashes: int = 3
     grace: float = 0.0
-    """Seconds that its jobs get when it stops."""
+    """Seconds that its jobs get to finish when it stops."""
     leaving: str | None = None
-    """`drained`, `recycle`, or `stopped`: told to. A worker that says nothing of the kind has died."""
+    """`drained`, `recycle` or `stopped` (by a signal). A worker that exits without sending it has crashed."""
     refused: Refusal | None = None
-    """Why it cannot work."""
+    """Why the worker cannot run."""
     active: int = 0
-    """Jobs that run there."""
+    """Jobs that run in the worker now."""
     counted: tuple[tuple[Key, float], ...] = ()
-    """What its metrics have counted since its last word."""
+    """Metric counts since its last message."""
 
 
 def parse_queues(text: str) -> dict[str, int]:
@@ -103,10 +103,10 @@ def parse_queues(text: str) -> dict[str, int]:
         assert match is not None
         weight = int(match[2] or 1)
         if not 1 <= weight <= 1000:
-            raise ConfigError(f"--queues {part}: a weight is from 1 to 1000")
+            raise ConfigError(f"--queues {part}: the weight must be from 1 to 1000")
         found[match[1].strip()] = weight
     if not found:
-        raise ConfigError("--queues names no queue")
+        raise ConfigError("--queues names no queue: write for example --queues mail:5,default")
     return found
 
 
@@ -115,7 +115,7 @@ def ignore_signal(*_: object) -> None:
 
 
 def resident(pid: int | None = None) -> int | None:
-    """Bytes of memory that a process has in use; None where the machine does not say."""
+    """Resident memory of a process in bytes; None if the platform does not report it."""
     try:
         with open(f"/proc/{pid or 'self'}/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""SETTLE: an outcome becomes a settlement, and is written, fenced, until the store has said yes or no."""
+"""Settle loop: turns outcomes into fenced settlements and writes each until the store accepts or refuses it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("holdfast")
 
 
 class Settler:
-    """Writes how runs ended. The writes of many runs share commits with each other and with the next claim."""
+    """Writes the outcomes of runs. Writes of many runs share commits with each other and with the next claim."""
 
     def __init__(self, session: Session, claims: ManualClaims, events: Events, slots: Slots) -> None:
         self._session = session
@@ -41,11 +41,11 @@ class Settler:
         self._given_up = False
 
     def give_up(self) -> None:
-        """The worker ends, and its app may be closed: what could not be written is left to whoever finds it lost."""
+        """The worker ends and its app may be closed: jobs with unwritten outcomes are left to recovery."""
         self._given_up = True
 
     def settle(self, run: Run, outcome: Outcome) -> None:
-        """A run has ended: free its slot, and write how it ended."""
+        """A run has ended: free its slot and write its outcome."""
         if not self._slots.remove(run):
             return
         if run.context is not None and run.context.completed:
@@ -56,7 +56,7 @@ class Settler:
             self._slots.note_quiet()
         else:
             if run.context is not None and (note := run.context.progress_note()) is not None:
-                self._commit.note_soon(note)  # the last word about its progress
+                self._commit.note_soon(note)  # its last progress
             self._slots.settling.add(run.key)
             self._write(run, self._end(run.record, outcome))
 
@@ -68,11 +68,11 @@ class Settler:
 
     def _answered(self, run: Run, end: Settlement, answer: bool | HoldfastError) -> None:
         if isinstance(answer, StoreLost):
-            logger.error("how job %s ended is lost: %s", run.record.id, answer.what)
+            logger.error("the outcome of job %s was not written: the store is lost: %s", run.record.id, answer.what)
             self._done(run)
             return
         if isinstance(answer, HoldfastError):
-            # Finished work is never forgotten: the same end is written again until the store says yes or no.
+            # An outcome is never dropped: the same settlement is written again until the store answers.
             self._slots.owed += 1
             self._outages.failed("settle", answer)
             self._loop.call_later(RESEND_PAUSE, self._again, run, end)
@@ -94,11 +94,11 @@ class Settler:
         self._slots.note_quiet()
 
     async def _look_again(self, run: Run) -> None:
-        """What it waits for may have come just before it began to wait."""
+        """Check for the signal again: it may have been sent just before the job began to wait."""
         try:
             await signals.look_again(self._session, run.record.id)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the job is due again within a minute
-            logger.warning("job %s: its signal could not be looked for: %s", run.record.id, error)
+            logger.warning("job %s: checking for its signal failed, again within 60 s: %s", run.record.id, error)
         finally:
             self._done(run)
 
@@ -114,7 +114,7 @@ class Settler:
 def transacting(
     session: Session, claims: ManualClaims, registry: Registry
 ) -> Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None:
-    """How a task of this app may end its job inside a transaction of its own; None where the store cannot."""
+    """How a task completes its job inside its own transaction; None if the store does not support it."""
     store = session.store
     if not isinstance(store, Transacting):
         return None
@@ -122,7 +122,9 @@ def transacting(
     def end(record: Record, result: Callable[[], Any]) -> Settlement:
         data, limit = registry.encode_result(record, result()), session.settings.max_payload
         if data is not None and len(data) > limit:
-            raise PayloadTooLarge(f"a result of {len(data)} bytes is over max_payload ({limit})")
+            raise PayloadTooLarge(
+                f"job {record.id} not ended: a result of {len(data)} bytes is over max_payload ({limit})"
+            )
         return claims.settlement(session, record, Outcome.succeeded(data))
 
     return lambda record, result: store.transaction(lambda: end(record, result))

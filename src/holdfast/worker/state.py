@@ -1,4 +1,4 @@
-"""Which supervisors run on this machine: one private file each, believed only if that very process still lives."""
+"""State files of the supervisors on this machine: one private file each, valid only while its process lives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .processes.process_table import lives, own_start, signal_process
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A supervisor, as its file says."""
+    """A supervisor, as recorded in its state file."""
 
     pid: int
     start: str
@@ -27,16 +27,16 @@ class Running(msgspec.Struct, frozen=True):
 
     @property
     def alive(self) -> bool:
-        """Whether that very process is still there."""
+        """Whether exactly that process still lives."""
         return self.boot == SystemClock().boot_id() and lives(self.pid, self.start)
 
     def signal(self, number: int) -> bool:
-        """Signal that very process and no other; False if it is gone."""
+        """Signal exactly that process; False if it has ended."""
         return self.boot == SystemClock().boot_id() and signal_process(self.pid, self.start, number)
 
 
 def folder() -> Path:
-    """Where the files are: XDG_STATE_HOME/holdfast, or a private folder for temporary files where there is no home."""
+    """The folder of the state files: XDG_STATE_HOME/holdfast, else a private folder in the temporary directory."""
     base = os.environ.get("XDG_STATE_HOME")
     home = Path(base) if base else Path.home() / ".local" / "state"
     for place in (home / "holdfast", Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"):
@@ -50,24 +50,24 @@ def folder() -> Path:
                 place.chmod(0o700)
             if os.access(place, os.W_OK):
                 return place
-    raise ConfigError("there is no private folder for the supervisor's file; set XDG_STATE_HOME")
+    raise ConfigError("no private, writable folder for the supervisor's state file; set XDG_STATE_HOME to one")
 
 
 def store_key(app: Holdfast) -> str:
-    """Names the store, without giving its URL away."""
-    # A store that is a file knows its own path, whatever folder and spelling it was named by.
+    """A hash that identifies the store without revealing its URL."""
+    # A file store knows its absolute path, however the URL spells it.
     parts = parts_of(app)
     place: str = getattr(parts.runtime.store, "path", parts.url)
     return hashlib.blake2b(place.encode(), digest_size=8).hexdigest()
 
 
 def log_path(key: str) -> Path:
-    """Where a supervisor in the background logs."""
+    """The log file of a background supervisor."""
     return folder() / f"{key}.log"
 
 
 def enter(key: str, count: int, log: str | None = None) -> Path:
-    """Write this process's own file."""
+    """Write the state file of this process."""
     me = Running(os.getpid(), own_start(), SystemClock().boot_id(), key, count, log)
     path = folder() / f"{key}-{me.pid}.json"
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -77,7 +77,7 @@ def enter(key: str, count: int, log: str | None = None) -> Path:
 
 
 def running(key: str | None = None) -> list[Running]:
-    """The supervisors that live (of one store); files of dead ones are removed."""
+    """The live supervisors (of one store); removes the files of those that ended."""
     found: list[Running] = []
     for path in sorted(folder().glob(f"{key or '*'}-*.json")):
         try:

@@ -1,12 +1,12 @@
-"""The supervisor: keeps worker processes running, and beats for those that live.
+"""The supervisor: keeps worker processes running and sends heartbeats for those that are alive.
 
-1. Starts `count` workers, each a fresh process, and starts dead ones again, with back-off where they die young.
-2. Gives a dead worker's claims back at once, fenced, after the last process of its jobs is gone.
-3. Beats for its living workers from its own process, so that a job that holds the GIL keeps its lease; a worker that
-   hears nothing while one of its jobs is past its timeout is killed.
-4. SIGTERM or Ctrl-C: all stop gracefully; a second one: at once. SIGUSR1: jobs that run may take their time.
-   SIGHUP: in the background all open their log file anew; in the foreground all stop gracefully.
-5. Ends when its workers have ended and none is to be started again.
+1. Starts `count` worker processes and replaces crashed ones, with back-off if they crash soon after their start.
+2. Recovers the claims of a crashed worker at once, fenced, after the last process of its jobs has ended.
+3. Sends heartbeats for its live workers from its own process, so that a job that holds the GIL keeps its lease; kills
+   an unresponsive worker that has a job past its timeout.
+4. SIGTERM or Ctrl-C: all stop gracefully; a second one: at once. SIGUSR1: running jobs finish without a time limit.
+   SIGHUP: in the background all reopen their log file; in the foreground all stop gracefully.
+5. Ends when its workers have ended and none is to be restarted.
 """
 
 from __future__ import annotations
@@ -34,45 +34,45 @@ from ..observe.outages import Outages
 from .gauges import Gauges
 from .processes import process_table
 from .processes.adopt import Adopted, become_subreaper
-from .service import Service, Word
+from .service import Service, StatusMessage
 
 logger = logging.getLogger("holdfast")
-YOUNG = 5.0
-"""Seconds: a worker that dies sooner is started again after a pause, longer each time."""
+EARLY_CRASH = 5.0
+"""Seconds: a worker that crashes sooner after its start is restarted after a pause, longer each time."""
 FIRST_RESTART_PAUSE, LONGEST_RESTART_PAUSE = 0.5, 30.0
-"""Seconds before a worker that died young is started again: it doubles with each death."""
-BY_ONE_JOB = 6
-"""Deaths that one poisonous job can cause before it is dead: the pause stays short for so many."""
+"""Seconds before a worker is restarted after an early crash; doubles with each one in a row."""
+CRASHES_OF_ONE_JOB = 6
+"""Crashes that one job can cause before it is marked dead: the pause stays short for so many."""
 CHILDREN_EVERY = 0.5
-"""Seconds between two looks at the workers."""
-DEAF = 10.0
-"""Seconds without a word from a worker after which its overdue jobs are ended with it."""
+"""Seconds between two checks of the workers."""
+UNRESPONSIVE = 10.0
+"""Seconds without a message after which a worker with an overdue job is killed."""
 OVERDUE = 5.0
-"""Seconds beyond its timeout that a job's own worker has to end it."""
-LAST_RESORT = 20.0
-"""Seconds beyond the grace period after which a worker that should have ended is killed."""
+"""Seconds beyond its timeout after which a job is overdue: its worker should have ended it."""
+KILL_AFTER = 20.0
+"""Seconds beyond the grace period after which a worker that did not stop is killed."""
 
 
 class Child:
-    """One worker process, and what it has said."""
+    """One worker process and its last status."""
 
-    def __init__(self, process: subprocess.Popen[bytes], line: socket.socket, now: float) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket, now: float) -> None:
         self.process = process
-        self.line = line
-        self.born = self.heard = now
+        self.connection = connection
+        self.started = self.last_message = now
         self.holder: Holder | None = None
         self.leaving: str | None = None
         self.refused: HoldfastError | None = None
         self.active = 0
         self.grace = 0.0
         self.held_since: dict[tuple[str, int], float] = {}
-        """Its claims, by job and fence, and when they were first seen here: no two processes share a wall clock."""
+        """Its claims, by job and fence, and when they were first seen here, by the monotonic clock of this process."""
         self._rest = b""
 
-    def words(self) -> list[Word] | None:
-        """What it says; None once it says no more."""
+    def messages(self) -> list[StatusMessage] | None:
+        """New messages; None once the worker has closed its connection."""
         try:
-            data = self.line.recv(65536)
+            data = self.connection.recv(65536)
         except BlockingIOError:
             return []
         except OSError:
@@ -80,10 +80,10 @@ class Child:
         if not data:
             return None
         *lines, self._rest = (self._rest + data).split(b"\n")
-        return [msgspec.json.decode(line, type=Word) for line in lines]
+        return [msgspec.json.decode(line, type=StatusMessage) for line in lines]
 
-    def hears(self) -> bool:
-        """Whether it is alive and not stopped (SIGSTOP): a stopped worker's lease runs out."""
+    def responsive(self) -> bool:
+        """Whether it is alive and not stopped (SIGSTOP): the lease of a stopped worker expires."""
         if self.process.poll() is not None:
             return False
         try:
@@ -94,10 +94,10 @@ class Child:
 
 
 class Supervisor:
-    """Runs until its workers have ended for good.
+    """Runs until its workers have ended and are not restarted.
 
-    `ready` is called with the process ids of the first workers once each of them has started. One that dies before it
-    has announced itself cannot start, and the supervisor gives up; one that dies later is replaced.
+    `ready` is called with the process ids of the first workers once all have started. If one crashes before it has
+    registered, the supervisor gives up; a worker that crashes later is replaced.
     """
 
     def __init__(self, service: Service, ready: Callable[[list[int]], None], clock: Clock | None = None) -> None:
@@ -117,14 +117,14 @@ class Supervisor:
         self._endings: set[asyncio.Task[None]] = set()
         self._announced = False
         self._failed: HoldfastError | None = None
-        """Why there is no sense in going on."""
+        """Why the supervisor gives up."""
         self._outages = Outages(self._clock)
         self._gauges: Gauges | None = None
-        self._beating = asyncio.Lock()
+        self._heartbeat_lock = asyncio.Lock()
         self._log_opened = -math.inf
 
     async def run(self) -> None:
-        """Start, watch, end."""
+        """Start the workers, watch them, and return when all have ended."""
         become_subreaper()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop, signal.SIGTERM)
@@ -148,7 +148,7 @@ class Supervisor:
             helpers.append(self._loop.create_task(self._reload()))
         try:
             while self._children or self._endings:
-                self._look()
+                self._check_workers()
                 try:
                     async with asyncio.timeout(CHILDREN_EVERY):
                         await self._changed.wait()
@@ -172,40 +172,40 @@ class Supervisor:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         command = [sys.executable, "-m", "holdfast.worker.member", msgspec.json.encode(self._service).decode()]
-        # A process group of its own: Ctrl-C in the terminal is the supervisor's to hear, once.
+        # Its own process group: Ctrl-C in the terminal reaches only the supervisor.
         process = subprocess.Popen(
             [*command, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
         )
         theirs.close()
         child = Child(process, ours, self._clock.monotonic())
         self._children.append(child)
-        self._loop.add_reader(ours, self._hear, child)
+        self._loop.add_reader(ours, self._receive, child)
         return child
 
-    def _hear(self, child: Child) -> None:
-        words = child.words()
-        if words is None:
-            self._loop.remove_reader(child.line)
-            child.line.close()
+    def _receive(self, child: Child) -> None:
+        messages = child.messages()
+        if messages is None:
+            self._loop.remove_reader(child.connection)
+            child.connection.close()
             self._changed.set()
             return
-        child.heard = self._clock.monotonic()
-        for word in words:
-            self._note(child, word)
+        child.last_message = self._clock.monotonic()
+        for message in messages:
+            self._apply(child, message)
 
-    def _note(self, child: Child, word: Word) -> None:
-        if word.holder is not None:
+    def _apply(self, child: Child, message: StatusMessage) -> None:
+        if message.holder is not None:
             self._outages.worked("worker start")
-        child.leaving, child.holder = word.leaving or child.leaving, word.holder or child.holder
-        child.active = word.active
-        child.refused = word.refused.error() if word.refused is not None else child.refused
+        child.leaving, child.holder = message.leaving or child.leaving, message.holder or child.holder
+        child.active = message.active
+        child.refused = message.refused.error() if message.refused is not None else child.refused
         if self._gauges is not None:
-            self._gauges.metrics.tally.add_all(word.counted)
-        if word.holder is not None:
-            child.grace = word.grace
-            self._connect(word)
+            self._gauges.metrics.tally.add_all(message.counted)
+        if message.holder is not None:
+            child.grace = message.grace
+            self._connect(message)
             self._announce()
-            if child.born <= self._log_opened:  # it was too early for it to hear of that
+            if child.started <= self._log_opened:  # it could not handle the signal yet
                 child.process.send_signal(signal.SIGHUP)
 
     def _announce(self) -> None:
@@ -213,75 +213,75 @@ class Supervisor:
             self._announced = True
             self._ready([one.process.pid for one in self._first])
 
-    def _connect(self, word: Word) -> None:
-        """Open the workers' store here too, where it can be opened by its URL."""
-        if self._app is None and word.url is not None and not word.url.startswith("memory:"):
+    def _connect(self, message: StatusMessage) -> None:
+        """Open the workers' store here too, if its URL allows it."""
+        if self._app is None and message.url is not None and not message.url.startswith("memory:"):
             try:
-                self._app = Holdfast(word.url, max_crashes=word.max_crashes)
+                self._app = Holdfast(message.url, max_crashes=message.max_crashes)
                 if self._gauges is not None:
                     self._gauges.watch(parts_of(self._app))
             except HoldfastError as error:
-                logger.warning("the supervisor cannot open the workers' store, so they beat alone: %s", error)
+                logger.warning("the supervisor cannot open the store, so only workers renew their leases: %s", error)
 
-    def _look(self) -> None:
-        """Find out who has died, and what follows from it."""
+    def _check_workers(self) -> None:
+        """Detect workers that have ended, and kill those that did not stop in time."""
         for child in list(self._children):
             if child.process.poll() is not None:
                 self._children.remove(child)
-                ending = self._loop.create_task(self._bury(child))
+                ending = self._loop.create_task(self._handle_end(child))
                 self._endings.add(ending)
-                ending.add_done_callback(self._buried)
+                ending.add_done_callback(self._end_handled)
         self._adopted.reap({child.process.pid for child in self._children})
         if self._kill_at is not None and self._clock.monotonic() > self._kill_at:
             for child in self._children:
-                logger.warning("worker %s does not end: killed", child.process.pid)
+                logger.warning("worker process %s did not stop in time and was killed", child.process.pid)
                 child.process.kill()
 
-    def _buried(self, ending: asyncio.Task[None]) -> None:
+    def _end_handled(self, ending: asyncio.Task[None]) -> None:
         self._endings.discard(ending)
         self._changed.set()
         if not ending.cancelled() and (error := ending.exception()) is not None:
-            logger.error("the end of a worker could not be settled; its lease ends by itself: %s", error)
+            logger.error("could not recover the jobs of a stopped worker; its lease will expire: %s", error)
 
-    async def _bury(self, child: Child) -> None:
-        """A worker has ended: give back what it held, and start another where one is due."""
+    async def _handle_end(self, child: Child) -> None:
+        """A worker has ended: recover its claims, and start another if one is due."""
         code = child.process.returncode
-        while True:  # what it said last may still be in the line
+        while True:  # its last messages may still be unread
             try:
-                words = child.words()
+                messages = child.messages()
             except (OSError, ValueError):
-                words = None
-            if not words:
+                messages = None
+            if not messages:
                 break
-            for word in words:
-                self._note(child, word)
+            for message in messages:
+                self._apply(child, message)
         if child.leaving is None and child.holder is None and self._stops:
-            child.leaving = "stopped"  # it had not come so far as to hear a signal
+            child.leaving = "stopped"  # it ended before it could handle a signal
         if child.leaving is None:
             if child.refused is None:
-                logger.warning("worker %s died: %s", child.process.pid, _words(code))
+                logger.warning("worker process %s crashed: %s", child.process.pid, _exit_text(code))
             elif child not in self._first:
                 self._outages.failed("worker start", child.refused)
             await self._adopted.gone(lambda: {one.process.pid for one in self._children}, child.process.pid)
             await asyncio.to_thread(process_table.sweep)
-            unborn = not self._announced and child.holder is None
-            hopeless = child in self._first and (unborn or child.refused is not None)
+            unregistered = not self._announced and child.holder is None
+            hopeless = child in self._first and (unregistered or child.refused is not None)
             if hopeless or isinstance(child.refused, StoreLost):
-                # It cannot even start, or the store is gone: say so, rather than try for ever.
-                self._give_up(child.refused or HoldfastError("the workers did not start"))
-        held = await self._give_back(child)
+                # It cannot start, or the store is lost: give up instead of restarting for ever.
+                self._give_up(child.refused or HoldfastError("the workers did not start; their log has the reason"))
+        held = await self._recover(child)
         if self._stops or child.leaving == "drained":
             return
-        if child.leaving is None and self._clock.monotonic() - child.born < YOUNG:
+        if child.leaving is None and self._clock.monotonic() - child.started < EARLY_CRASH:
             self._crashes += 1
             pause = pause_after(self._crashes, held)
-            logger.warning("the next worker starts in %g s", pause)
+            logger.warning("a new worker process starts in %g s", pause)
             await asyncio.sleep(pause)
         else:
             self._crashes = 0
         if not self._stops:
             successor = self._spawn()
-            if child.holder is None:  # told to start anew before it had started
+            if child.holder is None:  # restarted by a reload before it had registered
                 self._first = [successor if one is child else one for one in self._first]
 
     def _give_up(self, why: HoldfastError) -> None:
@@ -289,13 +289,13 @@ class Supervisor:
         if not self._stops:
             self._stop(signal.SIGTERM)
 
-    async def _give_back(self, child: Child) -> int:
-        """Recover what a dead worker held; how many jobs."""
+    async def _recover(self, child: Child) -> int:
+        """Recover the claims of a worker that ended; returns the number of jobs."""
         if child.holder is None or self._app is None:
             return 0
         for _ in range(3):
             try:
-                async with self._beating:  # a last beat of ours would bring it back to life
+                async with self._heartbeat_lock:  # a late heartbeat would renew its lease
                     claims = parts_of(self._app).claims
                     held = await claims.recover(holder=child.holder.id)
                     await claims.leave([child.holder.id])
@@ -307,40 +307,39 @@ class Supervisor:
                 return held
         return 0
 
-    # -- beating
+    # -- heartbeats
 
     async def _heartbeat(self) -> None:
         while True:
             pause = 1.0
             try:
-                async with self._beating:
+                async with self._heartbeat_lock:
                     began = self._clock.monotonic()
-                    living = [one for one in self._children if one.holder and not one.leaving and one.hears()]
-                    if living and self._app is not None:
-                        third = min(one.holder.lease for one in living if one.holder) / 3
-                        pause = min(pause, third)  # where this fails, the lease still holds for a while
-                        await self._heartbeat_for(self._app, living)
-                        # A beat that took long has used up some of the lease that it renewed.
+                    live = [one for one in self._children if one.holder and not one.leaving and one.responsive()]
+                    if live and self._app is not None:
+                        third = min(one.holder.lease for one in live if one.holder) / 3
+                        pause = min(pause, third)  # if this fails, the lease is still valid for a while
+                        await self._heartbeat_for(self._app, live)
+                        # A slow heartbeat has used up part of the lease that it renewed.
                         pause = max(third / 10, third - (self._clock.monotonic() - began))
-            except Exception as error:  # noqa: BLE001  # nothing may stop it while there are workers to keep
+            except Exception as error:  # noqa: BLE001  # nothing may stop heartbeats while there are workers
                 self._outages.failed("heartbeat", error)
             else:
                 self._outages.worked("heartbeat")
             await asyncio.sleep(pause)
 
-    async def _heartbeat_for(self, app: Holdfast, living: list[Child]) -> None:
+    async def _heartbeat_for(self, app: Holdfast, live: list[Child]) -> None:
         await app.open()
         session = await parts_of(app).runtime.opened()
-        heartbeats = await session.store.heartbeat([child.holder for child in living if child.holder is not None])
-        for child, heartbeat in zip(living, heartbeats, strict=True):
+        heartbeats = await session.store.heartbeat([child.holder for child in live if child.holder is not None])
+        for child, heartbeat in zip(live, heartbeats, strict=True):
             now, before = self._clock.monotonic(), child.held_since
             child.held_since = {
                 each: before.get(each, now) for each in ((held.id, held.fence) for held in heartbeat.held)
             }
-            if now - child.heard > DEAF and await self._overdue(session, child):
-                logger.warning(
-                    "worker %s hears nothing, and a job of it is past its timeout: killed", child.process.pid
-                )
+            if now - child.last_message > UNRESPONSIVE and await self._overdue(session, child):
+                why = "worker process %s is unresponsive and one of its jobs is past its timeout: killed"
+                logger.warning(why, child.process.pid)
                 child.process.kill()
 
     async def _overdue(self, session: Session, child: Child) -> bool:
@@ -354,7 +353,7 @@ class Supervisor:
         self._stops += 1
         if number == signal.SIGTERM:
             grace = max((one.grace for one in self._children), default=0.0)
-            self._kill_at = self._clock.monotonic() + (grace if self._stops == 1 else 0.0) + LAST_RESORT
+            self._kill_at = self._clock.monotonic() + (grace if self._stops == 1 else 0.0) + KILL_AFTER
         for child in self._children:
             if child.process.poll() is None:
                 child.process.send_signal(number)
@@ -374,26 +373,26 @@ class Supervisor:
     # -- for development
 
     async def _reload(self) -> None:
-        """Start the workers anew when a Python file below this folder has changed."""
+        """Restart the workers when a Python file below this folder has changed."""
         seen = await asyncio.to_thread(_modified)
         while True:
             await asyncio.sleep(1.0)
             now = await asyncio.to_thread(_modified)
             if now != seen:
                 seen = now
-                logger.info("files have changed: the workers start anew")
+                logger.info("Python files changed: restarting the workers")
                 for child in self._children:
                     child.leaving = "recycle"
                     child.process.send_signal(signal.SIGTERM)
 
 
 def pause_after(crashes: int, held: int) -> float:
-    """Seconds before the next worker starts, after so many have died young in a row, the last one with `held` jobs.
+    """Seconds before the next worker starts, after `crashes` early crashes in a row, the last one with `held` jobs.
 
-    Where jobs died with it, the next workers find out which one is poisonous: that soon ends by itself.
+    If jobs were running, quarantine finds the one that crashes its process within a few restarts: keep the pause short.
     """
-    excused = BY_ONE_JOB if held else 0
-    return min(LONGEST_RESTART_PAUSE, FIRST_RESTART_PAUSE * 2 ** min(max(0, crashes - 1 - excused), 10))
+    tolerated = CRASHES_OF_ONE_JOB if held else 0
+    return min(LONGEST_RESTART_PAUSE, FIRST_RESTART_PAUSE * 2 ** min(max(0, crashes - 1 - tolerated), 10))
 
 
 def _modified() -> dict[str, int]:
@@ -410,5 +409,5 @@ def _modified() -> dict[str, int]:
     return found
 
 
-def _words(code: int) -> str:
+def _exit_text(code: int) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit {code}"

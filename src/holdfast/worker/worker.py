@@ -1,4 +1,4 @@
-"""A worker's lifetime: start, work, drain, stop."""
+"""The worker: start, claim and run jobs, drain, stop."""
 
 from __future__ import annotations
 
@@ -42,30 +42,30 @@ if TYPE_CHECKING:
     from ..tasks.registry import Registry
 
 logger = logging.getLogger("holdfast")
-STUBBORN = 2.0
-"""Seconds that an interrupted coroutine gets to end before its claim is given back without it."""
-HAND_BACK = STUBBORN + 1.5
-"""Seconds behind the grace period in which jobs are given back and the process ends, if the store answers."""
+CANCEL_GRACE = 2.0
+"""Seconds that a cancelled coroutine gets to end before its claim is released without it."""
+RELEASE_SECONDS = CANCEL_GRACE + 1.5
+"""Seconds after the grace period in which jobs are released and the process ends, if the store answers."""
 
 
 class Worker:
     """Runs an app's jobs inside this process.
 
-    `isolate_quarantined`: a job whose process died under it is next run in a fresh process, which must be able to import the
-    app; otherwise it waits until this process runs nothing else. `supervised`: a process that outlives this one gives
-    its claims back if it dies; otherwise any worker of this machine does that can prove its end.
+    `isolate_quarantined`: a job whose process crashed runs next in a fresh process, which must be able to import the
+    app; otherwise it waits until this process is idle. `supervised`: the supervisor recovers the claims of this process
+    after a crash; otherwise any worker of this machine does that can prove its end.
 
-    1. Claims as many jobs as it has free slots, woken by hints, polling without them (`claim.py`).
-    2. Runs each: async tasks on the loop, plain functions in threads (`run.py`); or several by one call (`batch.py`).
-    3. Settles each with its fence, and repeats a write that failed until the store answers (`settle.py`).
-    4. Keeps its lease from a thread of its own, and hears there of cancelled and lost jobs (`lease.py`).
-    5. Recovers what other workers lost, and removes what is past its retention (`maintenance.py`).
-    6. Enqueues what is due by the clock (`scheduler.py`), and frees what waits for jobs that ended (`freeing.py`).
-    7. Stops in order: no new claims, a grace period, then everything is given back uncharged.
+    1. Claims as many jobs as it has free slots, woken by notifications or by polling (`claim.py`).
+    2. Runs each: async tasks on the loop, functions in threads (`run/`); a batch task in one call (`batch.py`).
+    3. Settles each with its fence, and repeats a failed write until the store answers (`settle.py`).
+    4. Renews its lease from its own thread, which also learns of cancelled and lost jobs (`lease.py`).
+    5. Recovers the claims of other workers and removes expired jobs (`maintenance.py`).
+    6. Enqueues due schedules (`scheduler.py`) and releases dependents (`dependency_release.py`).
+    7. Stops in order: no new claims, a grace period, then it releases its jobs without using an attempt.
     """
 
     heartbeat_class = Heartbeat
-    """What beats: a simulation, in which there are no threads, has another."""
+    """The class that sends heartbeats: a simulation without threads replaces it."""
 
     def __init__(
         self,
@@ -92,13 +92,13 @@ class Worker:
         self._isolate_quarantined = isolate_quarantined
         self._supervised = supervised
         self.holder: Holder | None = None
-        """Who this worker is to the store, once it runs."""
+        """The identity of this worker in the store, once it runs."""
         self._stops = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: Session
 
     async def run(self) -> None:
-        """Work until stopped (or, with `until_idle`, until nothing is ready any more)."""
+        """Run jobs until stopped (with `until_idle`: until no job is ready)."""
         refuse_while_loading()
         parts = self._parts
         runtime, registry, claims, events = parts.runtime, parts.registry, parts.claims, parts.events
@@ -107,28 +107,28 @@ class Worker:
             return
         session, loop = await runtime.opened(), asyncio.get_running_loop()
         if session.loop is not loop:
-            raise ConfigError("the app is open on another event loop: run the worker there, or with an app of its own")
+            raise ConfigError("the app is open on another event loop: run the worker on that loop, or with its own app")
         self._session, settings = session, session.settings
         size, poll = self._concurrency or settings.concurrency, self._poll or settings.poll
-        by_itself = LONG_LEASE if "long_leases" in session.store.features else DEFAULT_LEASE
-        lease = self._lease or settings.lease or by_itself
+        default_lease = LONG_LEASE if "long_leases" in session.store.features else DEFAULT_LEASE
+        lease = self._lease or settings.lease or default_lease
         grace = settings.grace if self._grace is None else self._grace
         _check_stop_timeout(grace, settings.stop_timeout)
         allow_webhooks(registry, session)
         weights = self._weights or dict.fromkeys(served_queues(registry), 1)
-        turns = QueueRotation(weights)
+        rotation = QueueRotation(weights)
         if not self._weights:
-            session.feed.once_there_are_any(lambda: turns.add(WEBHOOKS))
+            session.feed.once_there_are_any(lambda: rotation.add(WEBHOOKS))
         queues, tasks = tuple(weights), tuple(sorted(registry.tasks))
         process = "" if self._supervised else own_process(session.clock)
         holder = new_holder(session, "worker", lease, queues, tasks=tasks, slots=size, process=process)
         await self._register(holder)
         self.holder = holder
-        # In a child, a task could not complete its job in a transaction of its own.
+        # In a child process, a task could not complete its job in its own transaction.
         apart = self._isolate_quarantined and not isinstance(session.store, Transacting)
         self._slots = Slots(size, isolate_quarantined=apart)
         limits = lambda: (session.settings.max_payload, session.settings.max_output)  # noqa: E731  # as they are then
-        notes = ProgressWriter(
+        progress = ProgressWriter(
             session.commit.note, limits, session.clock, transacting(session, claims, registry), parts.flows
         )
         self._runner = Runner(
@@ -137,7 +137,7 @@ class Worker:
             parts.hooks,
             events,
             threads=size,
-            new_context=notes.context,
+            new_context=progress.context,
             with_results=parts.flows.with_results,
             address=lambda: address_of(self.app),
             isolate_quarantined=apart,
@@ -146,16 +146,16 @@ class Worker:
         leases = Leases(session, claims, self._slots, holder)
         self._batches = Batches(session, leases, self._runner.call_together, self._begin, poll=poll)
         self._stopping = asyncio.Event()
-        self._freeing = DependencyRelease(session, parts.flows.release(session), poll)
+        self._dependency_release = DependencyRelease(session, parts.flows.release(session), poll)
         claimer = Claimer(
             session,
             self._slots,
             leases,
             self._begin,
             poll=poll,
-            turns=turns,
+            rotation=rotation,
             until_idle=self._until_idle,
-            freeing=self._freeing,
+            dependency_release=self._dependency_release,
         )
         heartbeat = self.heartbeat_class(
             session.store.sibling(),
@@ -179,23 +179,21 @@ class Worker:
         try:
             await asyncio.wait([claiming, stopped], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._stops += 2  # whoever runs the worker has no patience: give everything back now
+            self._stops += 2  # cancelled: release everything now
             raise
         finally:
-            if (
-                not loop.is_closed()
-            ):  # else it ended under the worker, which is only now let go; its lease ends by itself
+            if not loop.is_closed():  # else the loop ended under the worker; its lease will expire
                 stopped.cancel()
                 claiming.cancel()
                 listener.close()
                 maintenance.stop()
                 scheduler.stop()
-                await self._to_the_end(loop.create_task(self._leave(claiming, heartbeat, leases, grace)))
+                await self._finish_leaving(loop.create_task(self._leave(claiming, heartbeat, leases, grace)))
         if not claiming.cancelled():
             claiming.result()
 
     async def _register(self, holder: Holder) -> None:
-        """The first heartbeat. Where the store refuses it, no claim could be kept: this worker cannot work."""
+        """Send the first heartbeat. If the store refuses it, this worker could keep no claim and ends."""
         try:
             await self._session.store.heartbeat([holder])
         except HoldfastError as error:
@@ -203,8 +201,8 @@ class Worker:
                 raise
             self._session.outages.failed("heartbeat", error)
 
-    async def _to_the_end(self, leaving: asyncio.Task[None]) -> None:
-        """Wait for the clean-up, however often this is cancelled: half of it would strand claims."""
+    async def _finish_leaving(self, leaving: asyncio.Task[None]) -> None:
+        """Wait for the clean-up, however often this is cancelled: an incomplete one would leave claims behind."""
         while not leaving.done():
             try:
                 await asyncio.shield(leaving)
@@ -214,26 +212,26 @@ class Worker:
         leaving.result()
 
     async def _leave(self, claiming: asyncio.Task[None], heartbeat: Heartbeat, leases: Leases, grace: float) -> None:
-        """Let what runs end or give it back, let go of everything, and say good-bye."""
+        """Let running jobs end or release them, close everything, and deregister."""
         holder = leases.holder.id
         try:
             await asyncio.wait([claiming])
             self._batches.stop()
             await self._end_runs(grace)
-            await self._freeing.stop()
+            await self._dependency_release.stop()
             await self._runner.close()
             await heartbeat.stopped()
             await leases.close()
             await self._session.store.leave([holder])
         except HoldfastError as error:
-            logger.warning("worker %s could not say good-bye; its lease ends by itself: %s", holder, error)
+            logger.warning("worker %s could not deregister; its lease will expire: %s", holder, error)
         finally:
             self._parts.runtime.before_close.discard(self._end)
             self._ended.set()
             self._parts.events.worker_stopped(holder)
 
     def stop(self) -> None:
-        """First call: take no more jobs, let those that run finish within the grace period. Second: give them back now.
+        """First call: claim no more jobs, let running ones finish within the grace period. Second: release them now.
 
         May be called from any thread, and from signal handlers.
         """
@@ -248,7 +246,7 @@ class Worker:
         await self._ended.wait()
 
     def finish(self) -> None:
-        """Like `stop`, but jobs that run may take as long as they need."""
+        """Like `stop`, but running jobs finish without a time limit."""
         self._grace = math.inf
         self.stop()
 
@@ -259,7 +257,7 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs, and nothing waits to be written."""
+        """Whether nothing runs and no settlement is pending."""
         return not self._slots.runs and not self._slots.settling
 
     def _stop(self) -> None:
@@ -287,15 +285,15 @@ class Worker:
                 outcome = await self._runner.run(run)
             else:
                 outcome = await traces.running(run.record, self._runner.run(run), tracer)
-        except BaseException as error:  # a defect of ours must not keep a claim and its slot for ever
-            logger.exception("running job %s raised", run.record.id)
+        except BaseException as error:  # an internal error must not keep a claim and its slot for ever
+            logger.exception("internal error while running job %s; this attempt fails", run.record.id)
             outcome = Outcome.failed(f"{type(error).__name__}: {error}")
         if run.batch is not None:
             run.batch.leave(run)
         self._settler.settle(run, outcome)
 
     async def _end_runs(self, grace: float) -> None:
-        """Let what runs finish in its time, then give it back."""
+        """Let running jobs finish within the grace period, then release them."""
         slots, grace = self._slots, grace if self._grace is None else self._grace
         slots.quiet.clear()  # it has been set ever since the worker was first idle
         slots.note_quiet()
@@ -303,36 +301,36 @@ class Worker:
             await _wait(slots.quiet, grace)
         for run in list(slots.runs.values()):
             run.stop("release")
-        # A coroutine was interrupted. A thread that has a context can see that it should stop, and save what it has;
-        # unless somebody asked twice, and so for now.
+        # Coroutines were cancelled. A thread with a context can see that it should stop, and save its state;
+        # unless `stop` was called twice.
         patient = self._stops < 2
-        told = [
+        stopping = [
             run.runner for run in slots.runs.values() if run.runner and (not run.in_thread or (patient and run.context))
         ]
-        if told:
-            await asyncio.wait(told, timeout=STUBBORN)
+        if stopping:
+            await asyncio.wait(stopping, timeout=CANCEL_GRACE)
         for run in list(slots.runs.values()):
-            # A thread, or a coroutine that would not be interrupted: the job is given back without it.
+            # A thread, or a coroutine that ignored its cancellation: the job is released without it.
             run.why = "release"
             self._settler.settle(run, Outcome.released())
         await self._session.commit.drain()
         if slots.settling:
-            # The store does not answer. Finished work is worth waiting for, within reason.
+            # The store does not answer: wait for finished jobs, up to a limit.
             slots.quiet.clear()
-            await _wait(slots.quiet, max(min(grace, 60.0), STUBBORN))
+            await _wait(slots.quiet, max(min(grace, 60.0), CANCEL_GRACE))
         self._settler.give_up()
 
 
 def _check_stop_timeout(grace: float, stop_timeout: float | None) -> None:
-    if stop_timeout is not None and grace + HAND_BACK > stop_timeout:
+    if stop_timeout is not None and grace + RELEASE_SECONDS > stop_timeout:
         logger.warning(
-            "the grace period of %g s does not fit: the platform kills this worker %g s after SIGTERM"
-            " (HOLDFAST_STOP_TIMEOUT), and %g s are needed to give its jobs back. Set HOLDFAST_GRACE or --grace to %g"
-            " or less, or let the platform wait longer",
+            "the grace period of %g s is too long: the platform kills this worker %g s after SIGTERM"
+            " (HOLDFAST_STOP_TIMEOUT), and releasing its jobs takes %g s. Set HOLDFAST_GRACE or --grace to %g"
+            " or less, or raise the platform's stop timeout",
             grace,
             stop_timeout,
-            HAND_BACK,
-            max(0.0, stop_timeout - HAND_BACK),
+            RELEASE_SECONDS,
+            max(0.0, stop_timeout - RELEASE_SECONDS),
         )
 
 

@@ -1,4 +1,4 @@
-"""A bucket as a store: S3, GCS, Azure or a folder, and no server at all."""
+"""The store in a bucket (S3, GCS, Azure) or a folder, without a server."""
 
 from .store import BucketStore
 

@@ -1,4 +1,4 @@
-"""From a URL to a bucket and its pace: s3://bucket/folder, gs://…, az://container/…, file:///folder."""
+"""Parses a URL into a bucket and its timings: s3://bucket/folder, gs://…, az://container/…, file:///folder."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from .timings import FOLDER, Pace
 
 _CLOUD = ("endpoint", "timeout", "verify")
 OPTIONS = {"s3": (*_CLOUD, "region"), "gs": _CLOUD, "az": (*_CLOUD, "account"), "file": ("verify",)}
-"""What may stand behind the question mark, by scheme."""
+"""The query parameters of a URL, by scheme."""
 
 
 def parse(url: Url) -> tuple[Bucket, Pace]:
-    """The bucket that a URL names, and how often to look at it."""
+    """The bucket that a URL names, and its timings."""
     verify = url.options.get("verify", "")
     if verify not in ("", "always"):
-        raise url.wrong("verify may be always")
+        raise url.wrong("verify must be always, or be left out")
     always = {"verify_after": 0.0} if verify else {}
     if url.scheme == "file":
         if url.authority or url.username is not None or url.path in ("", "/"):
-            raise ConfigError("a folder URL has three slashes and a folder: file:///var/lib/jobs")
+            raise ConfigError("a folder URL needs three slashes and a path: file:///var/lib/jobs")
         return Folder(url.path), replace(FOLDER, **always)
     if url.username is not None or "@" in url.options.get("endpoint", ""):
         raise ConfigError(
-            f"{url.scheme}://: keys do not belong into a URL; set them as the provider's own tools take them,"
+            f"{url.scheme}://: do not put credentials into the URL; set them as the provider's own tools expect them,"
             " such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     if not url.authority:
-        raise ConfigError(f"{url.scheme}://: name a bucket, such as {url.scheme}://my-bucket/jobs")
+        raise ConfigError(f"{url.scheme}://: it names no bucket: write {url.scheme}://my-bucket/jobs")
     return Cloud(url.scheme, url.authority, url.path, url.options), replace(Pace(), **always)

@@ -1,10 +1,10 @@
-"""S3, GCS, Azure and whatever speaks like them, through obstore, with its own retries switched off.
+"""S3, GCS, Azure and compatible services, through obstore, with its retries switched off.
 
-A client that repeats a conditional put by itself turns the own success into "exists". So nothing is repeated here:
-whoever put reads the object back.
+A client that repeats a conditional put can turn its own success into "exists". So nothing is repeated here: the caller
+reads the object back.
 
-Requests are obstore's blocking calls, on threads of ours. With its async calls, threads of its own call into Python
-when an answer has come; one that does so while the interpreter ends aborts the process. Ours are waited for at exit.
+Requests are obstore's blocking calls on our own threads, which are joined at exit. Its async calls enter Python from its
+own threads; if that happens while the interpreter ends, the process aborts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ..callers import mark_store_thread
 from .seam import Listed, Refused
 
 TIMEOUT = "10s"
-"""For one request; longer than any that is well, and short beside a lease."""
+"""The timeout of one request: longer than any normal one, and short compared with a lease."""
 REQUESTS = 64
-"""Requests at one time, at the most: as many as a look at the log makes. A thread each, made when it is needed."""
+"""Maximum concurrent requests: as many as one read of the log makes. Each uses a thread, started on demand."""
 T = TypeVar("T")
 _used_by: set[int] = set()
 
@@ -51,8 +51,8 @@ class Cloud:
             # The client's threads do not survive a fork, and a new one made in the child waits for them for ever.
             if _used_by - {os.getpid()}:
                 raise ConfigError(
-                    f"{self} was used before this process was forked, and its client does not survive a fork;"
-                    " start the process by spawn instead"
+                    f"{self} was opened before this process was forked, and its client does not survive a fork;"
+                    " start processes with the spawn method"
                 )
             _used_by.add(os.getpid())
             self._store = self._connect()
@@ -60,16 +60,15 @@ class Cloud:
         return self._store
 
     async def _ask(self, request: Callable[[Any], T]) -> T:
-        """Make a request of the client on a thread of ours."""
+        """Run a request of the client on one of our threads."""
         from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
         store = self.store
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, request, store)
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise Refused(
-                f"{self} does not allow this with these credentials ({type(error).__name__}); nothing was written"
-            ) from error
+            why = f"{self} rejects these credentials ({type(error).__name__})"
+            raise Refused(f"{why}; nothing was written. Check their permissions") from error
 
     def _connect(self) -> Any:
         with requires("a bucket in the cloud", "bucket", "obstore"):
@@ -87,7 +86,7 @@ class Cloud:
             return stores.S3Store(self._place, **made)
         if self._scheme == "gs":
             if endpoint is not None:
-                # An emulator: the place and the lack of a signature are told as a key file would tell them.
+                # An emulator: endpoint and missing signature are configured as in a key file.
                 key = {"gcs_base_url": endpoint, "disable_oauth": True, "client_email": "", "private_key": ""}
                 made["service_account_key"] = json.dumps(key | {"private_key_id": ""})
             return stores.GCSStore(self._place, **made)
@@ -132,7 +131,7 @@ class Cloud:
             await asyncio.gather(*[self._delete(part) for part in self._parts(keys[start : start + 1000])])
 
     def _parts(self, keys: Sequence[str]) -> list[list[str]]:
-        """What one request can delete: S3 takes a thousand, and is silent about those that are not there."""
+        """The keys that one request can delete: S3 takes a thousand, and ignores missing ones."""
         paths = [self._path + key for key in keys]
         return [paths] if self._scheme == "s3" else [[path] for path in paths]
 

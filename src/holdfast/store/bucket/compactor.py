@@ -1,11 +1,11 @@
-"""Keeping the log short: ended jobs go to `done/`, the state to a snapshot, and what nobody needs any more goes.
+"""Log compaction: moves ended jobs to `done/`, writes snapshots of the state, and deletes unneeded objects.
 
-Removing is where the danger is (see `log.py`), so it is slow to act: only entries at or below the last snapshot but
-one, only what is older than `clean_after` by the bucket's own clock, only what holds nothing of a job that is kept; and
-never the two newest snapshots. Snapshots are made, and cleaning is done, only from a state that was verified.
+Deletion is dangerous (see `log.py`), so it is conservative: only entries at or below the last snapshot but one, older
+than `clean_after` by the bucket's own clock, without data of a job that is kept; never the two newest snapshots.
+Snapshots and cleaning use only a verified state.
 
-An object beside the log may be old, and the entry that needs it still to come, from a writer that slept. So every
-cleaning comes after a mark in the log, and an entry that needs objects from before the last mark is refused.
+A payload object may be old while the entry that needs it is still to come, from a paused writer. So every cleaning
+follows a mark in the log, and an entry that needs objects from before the last mark is refused.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ PARALLEL = 8
 """Segments that are written at the same time."""
 
 
-class Keeper:
-    """Asked after commits; works in the background, one round at a time."""
+class Compactor:
+    """Checked after commits; runs in the background, one round at a time."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Keeper:
         self._write = write
         self._busy = False
         self._seen: dict[tuple[int, int], float] = {}
-        """Ended jobs of the state, by seq and fence, and since when this process has known them as such."""
+        """Ended jobs of the state, by seq and fence, and when this process first saw them ended."""
         self._looked_back = False
 
     def is_due(self) -> bool:
@@ -72,7 +72,7 @@ class Keeper:
         return not self._busy and entries >= self._pace.snapshot_entries and large
 
     async def keep(self) -> None:
-        """One round: archive, snapshot, clean. What goes wrong is tried again after the next commit."""
+        """One round: archive, snapshot, clean. A failed round is repeated after the next commit."""
         if self._busy:
             return
         self._busy = True
@@ -81,9 +81,9 @@ class Keeper:
             await self._archive()
             await self._clean(await self._snapshot())
         except Stale:
-            pass  # whoever reads or writes next joins again
+            pass  # the next read or write joins again
         except Exception as error:  # noqa: BLE001  # nothing depends on this round
-            logger.warning("keeping the log short failed: %s: %s", type(error).__name__, error)
+            logger.warning("compacting the log of %s failed, will be repeated: %r", self._bucket, error)
         finally:
             self._busy = False
 
@@ -101,7 +101,7 @@ class Keeper:
         parts = list(_parts(over, self._pace.archive_jobs))
         for at in range(0, len(parts), PARALLEL):
             as_of = replica.position
-            # Some may live again by now; what happens to the others from here on counts against their segment.
+            # Some may have been reset by now; changes of the others from here on invalidate their part of the segment.
             copies = [
                 [copy(record) for record in part if record.state in TERMINAL] for part in parts[at : at + PARALLEL]
             ]
@@ -115,7 +115,7 @@ class Keeper:
     async def _ended_long_before(self) -> set[tuple[int, int]]:
         """Jobs that had ended in a snapshot which is old by the bucket's own clock; found once by each process.
 
-        Where no process lives for long, nothing else would ever be put away.
+        Without this, short-lived processes would never archive anything.
         """
         if self._looked_back:
             return set()
@@ -143,7 +143,7 @@ class Keeper:
     # -- cleaning
 
     async def _clean(self, marked: int) -> None:
-        """Remove what nobody needs any more, and what is older than the snapshot of this number, which was marked."""
+        """Delete unneeded objects that are older than the marked snapshot of this number."""
         snapshots = await self._bucket.list("snapshot/")
         times = [each.modified for each in snapshots if number_of(each.key) == marked]
         if len(snapshots) < 2 or not times:

@@ -1,4 +1,4 @@
-"""Filling in what the state only points to: long payloads and results, and ended jobs that have gone to `done/`."""
+"""Contents outside the state: large payloads and results, and ended jobs in `done/`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .wire import VERSION, Damaged, Segment, Table, encode, log_key, pack, unpac
 
 S = TypeVar("S", bound=msgspec.Struct)
 KEPT_ENTRIES, KEPT_SEGMENTS = 64, 8
-"""What is kept in memory after it was read."""
+"""Log entries and segments that are cached in memory."""
 
 
 class Gone(Damaged):
-    """What the state points to is not there: the job has ended meanwhile, and this look was too slow; or worse."""
+    """An object that the state refers to is missing: deleted after its job ended, or lost."""
 
 
 class Ended(msgspec.Struct, omit_defaults=True):
@@ -89,16 +89,16 @@ class Contents:
             return payload_storage.bare(value)
         data = await self._bucket.get(key)
         if data is None:
-            raise _gone(key, f"bytes of job {id}")
+            raise _gone(key, f"a payload or result of job {id}")
         if len(data) != payload_storage.size_of(key):
-            raise Damaged(f"{key}, which holds bytes of job {id}, has {len(data)} bytes; try again")
+            raise Damaged(f"{key}, a payload or result of job {id}, has a wrong length ({len(data)} bytes); try again")
         return data
 
     async def _entry(self, number: int) -> list[Batch]:
         if number not in self._entries:
             read = await self._log.read(number)
             if read is None:
-                raise _gone(log_key(number), "payloads of living jobs")
+                raise _gone(log_key(number), "payloads of jobs that have not ended")
             batches = [batched.batch() for batched in read.entry.batches]
             self._entries[number] = batches
             while len(self._entries) > KEPT_ENTRIES:
@@ -170,7 +170,7 @@ class Contents:
                 found = copy(record)
                 return archived.name, found, loaded.nonces.get(id, 0), loaded.printed.get(id, [])
         if id in replica.jobs.jobs:
-            raise Gone(f"job {id} was brought back from `done/` while it was looked for; try again")
+            raise Gone(f"job {id} was moved back from `done/` while it was read; try again")
         return None
 
     async def newest_ended(self, replica: Replica, where: Where, before: int | None, limit: int) -> list[Record]:
@@ -202,4 +202,4 @@ def _matching(records: Iterable[Record], hidden: set[int], where: Where, before:
 
 
 def _gone(key: str, what: str) -> Gone:
-    return Gone(f"{key}, which holds {what}, is gone: does a lifecycle rule of the bucket remove objects?")
+    return Gone(f"{key}, which contains {what}, is missing: check the bucket for lifecycle rules that delete objects")

@@ -1,4 +1,4 @@
-"""What may be wrong with a bucket, in words; above all whether it really refuses to write an object twice."""
+"""Checks of a bucket, above all whether it supports conditional writes (put-if-absent)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ async def pretends(bucket: Counted, entropy: Entropy, races: int) -> str | None:
             await bucket.delete([key])
         winners = [body for body, created in zip(bodies, won, strict=True) if created is True]
         if len(winners) + again > 1:
-            return f"{len(winners) + again} writers were told that they created the same object"
+            return f"{len(winners) + again} writers got the answer that they created the same object"
         if winners and kept != winners[0]:
-            return "an object holds what another writer than the one that created it wrote"
+            return "an object contains the data of a writer that did not create it"
     return None
 
 
 async def refuse_pretender(bucket: Counted, entropy: Entropy) -> None:
-    """Before a log is begun: refuse a bucket that only pretends to write conditionally."""
+    """Before a log is created: refuse a bucket without working conditional writes."""
     try:
         reason = await pretends(bucket, entropy, 1)
     except HoldfastError:
@@ -48,13 +48,13 @@ async def refuse_pretender(bucket: Counted, entropy: Entropy) -> None:
         raise StoreUnavailable(f"{bucket} cannot be written to: {type(error).__name__}: {error}") from error
     if reason is not None:
         raise ConfigError(
-            f"{bucket} does not keep conditional writes apart: {reason}. Jobs would be lost here; use another server,"
-            " or one version of it that knows If-None-Match"
+            f"{bucket} does not support conditional writes: {reason}. Jobs would be lost; use a server that supports"
+            " If-None-Match"
         )
 
 
 async def examine(bucket: Counted, entropy: Entropy, clock: Clock) -> list[Finding]:
-    """Look at everything. Writes and removes a few small objects below `probe/`."""
+    """Run all checks. Writes and removes a few small objects below `probe/`."""
     try:
         reason = await pretends(bucket, entropy, RACES)
     except HoldfastError as error:
@@ -62,8 +62,8 @@ async def examine(bucket: Counted, entropy: Entropy, clock: Clock) -> list[Findi
     except Exception as error:  # noqa: BLE001  # drivers raise what they like
         said = f"{bucket} cannot be written to: {type(error).__name__}: {error}"
         return [Finding(False, said, _advice(bucket)), *_space(bucket)]
-    races = f"{RACES} races of {WRITERS} writers for one object: "
-    findings = [Finding(reason is None, races + (reason or "one won each"), "use a server that knows If-None-Match")]
+    races = f"{RACES} races of {WRITERS} writers to create one object: "
+    findings = [Finding(reason is None, races + (reason or "one won each"), "use a server with If-None-Match")]
     findings += _space(bucket)
     findings += await _log(bucket)
     key = f"probe/{entropy.token():016x}"
@@ -71,14 +71,14 @@ async def examine(bucket: Counted, entropy: Entropy, clock: Clock) -> list[Findi
     made = [each.modified for each in await bucket.list("probe/") if each.key == key]
     await bucket.delete([key])
     off = abs(made[0] - clock.now()) / MICROS if made else 0.0
-    said = f"the bucket's clock and this machine's are {off:.0f} s apart"
-    findings.append(Finding(off < SKEW, said, "jobs are due by this machine's: set it right"))
+    said = f"the clocks of the bucket and of this machine differ by {off:.0f} s"
+    findings.append(Finding(off < SKEW, said, "due times use this machine's clock: correct it"))
     return findings
 
 
 def _advice(bucket: Counted) -> str:
     if isinstance(bucket.inner, Folder):
-        return "make room on its disk, or let this user write there, as the error says"
+        return "free disk space, or give this user write permission, as the error says"
     return "check the URL, the credentials (also for writing and deleting) and the network"
 
 
@@ -89,15 +89,15 @@ def _space(bucket: Counted) -> list[Finding]:
 async def _log(bucket: Counted) -> list[Finding]:
     snapshots, log = await bucket.list("snapshot/"), await bucket.list("log/")
     if not log and not snapshots:
-        return [Finding(True, "there is no log yet: the first enqueue or worker begins it")]
-    rule = "remove any lifecycle rule that deletes objects of this folder: Holdfast removes by itself what may go"
+        return [Finding(True, "there is no log yet: the first enqueue or worker creates it")]
+    rule = "remove any lifecycle rule that deletes objects of this folder: Holdfast deletes unneeded objects itself"
     numbers = [number_of(each.key) for each in log]
     newest = number_of(snapshots[-1].key) if snapshots else 0
     behind = [number for number in numbers if number > newest]
     gap = behind != list(range(newest + 1, newest + 1 + len(behind)))
     size = sum(each.size for each in log)
     said = f"the log has {len(log)} entries ({size / 1e6:.1f} MB), {len(behind)} of them since the last snapshot"
-    findings = [Finding(not gap, said + (", and a gap" if gap else ""), rule)]
+    findings = [Finding(not gap, said + (", and entries are missing" if gap else ""), rule)]
     for listed in (*snapshots[-1:], *log[-1:]):
         data = await bucket.get(listed.key)
         if data is not None:

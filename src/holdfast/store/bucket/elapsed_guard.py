@@ -1,4 +1,4 @@
-"""How much time has passed, at the most: what the guard against paused writers believes."""
+"""Elapsed-time guard: an upper bound of the time since a moment, which protects against paused writers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...core.clock import MICROS, Clock
 
 
 class Moment(NamedTuple):
-    """One instant on all three clocks of a machine. Any of them may stand still or jump; not all at once, unnoticed."""
+    """One instant on three clocks of a machine. Each may stop or jump, but not all at once."""
 
     monotonic: float
     boot: int

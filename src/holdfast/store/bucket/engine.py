@@ -1,7 +1,7 @@
-"""One process's part in a shared log: what waits is written together, what is read is fresh, who waits is woken.
+"""The engine of a bucket store: writes pending requests together, reads fresh state, and notifies listeners.
 
-No threads and no clocks of its own: it runs on one event loop, with the bucket, the clock and the chance it is given,
-so a test can run a whole fleet of them in virtual time.
+It has no threads or clocks of its own: it runs on one event loop with the given bucket, clock and entropy, so that a
+test can run many engines in virtual time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...core.operations import Holder
 from ..protocol import WATCH, Answers
 from ..stalls import Stalls
 from . import payload_storage
-from .compactor import Keeper
+from .compactor import Compactor
 from .contents import Contents
 from .doctor import refuse_pretender
 from .folder import Folder
@@ -42,10 +42,10 @@ OPERATIONS = 5000
 class Engine:
     """Opened once, used by every store object of a process that shares it.
 
-    1. `write` gathers requests; one task takes all that wait, and writes them as one batch.
-    2. `view` brings the state up to the log's head; callers at the same time share one look.
-    3. While somebody listens, the log is looked at, ever more seldom while nothing happens.
-    4. After commits the keeper is asked whether a snapshot is due.
+    1. `write` queues requests; one task takes all pending ones and writes them as one batch.
+    2. `view` brings the state up to the log's head; concurrent callers share one read.
+    3. While there are listeners, the log is polled, less often while nothing happens.
+    4. After commits the compactor checks whether a snapshot is due.
     """
 
     def __init__(self, bucket: Bucket, clock: Clock, entropy: Entropy, pace: Pace) -> None:
@@ -58,7 +58,7 @@ class Engine:
         self.contents = Contents(self.bucket, self.log, entropy)
         self.watch = Watch(clock)
         self.stalls = Stalls()
-        self._keeper = Keeper(
+        self._compactor = Compactor(
             self.bucket, self.log, self.contents, entropy=entropy, clock=clock, pace=pace, write=self.write
         )
         self._requests: list[WriteRequest] = []
@@ -93,7 +93,7 @@ class Engine:
         self._spawn(self._look_around())
 
     async def close(self) -> None:
-        """Write down what was watched, and stop."""
+        """Write the watched times to the log, and stop."""
         if watched := self.watch.worth_telling(self.replica, self.pace.watch_least):
             with contextlib.suppress(HoldfastError):
                 await self.write(WriteRequest(watches=watched))
@@ -103,12 +103,12 @@ class Engine:
         await self._writer.close()
 
     def _spawn(self, work: Coroutine[Any, Any, T], *, quiet: bool = False) -> asyncio.Task[T]:
-        """A task that ends with the engine; unless `quiet`, its errors are nobody else's to tell."""
+        """Start a task that ends with the engine; logs its errors unless `quiet`."""
 
         def ended(task: asyncio.Task[T]) -> None:
             self._tasks.pop(task, None)
             if not task.cancelled() and task.exception() is not None and not quiet:
-                logger.error("a task of the bucket store failed", exc_info=task.exception())
+                logger.error("a background task of %s failed", self.bucket, exc_info=task.exception())
 
         task = asyncio.ensure_future(work)
         self._tasks[task] = None
@@ -118,7 +118,7 @@ class Engine:
     def _applied(self, replica: Replica, done: dict[tuple[str, int], Done]) -> None:
         self._writer.applied(replica, done)
         jobs = replica.jobs
-        if jobs.notified and replica is self.replica:  # else nobody would find what the listener rings for
+        if jobs.notified and replica is self.replica:  # else listeners would not find the change
             notified, jobs.notified = jobs.notified, set()
             self.notify(notified)
             self._happened = True
@@ -146,14 +146,14 @@ class Engine:
         return await self._follow()
 
     async def _follow(self) -> Replica:
-        self._tell_or_not()
+        self._update_recording()
         while True:
             replica = self.replica
             try:
                 await self.log.follow()
                 await self.log.trust()
             except Stale:
-                logger.warning("this process was away from its bucket for too long; it reads the log again")
+                logger.warning("this process fell behind the log of %s and reads it again", self.bucket)
                 await self.log.join(replica)
                 continue
             if self.replica is replica:
@@ -165,12 +165,12 @@ class Engine:
         self.watch.look(self.replica)
         self._looked_at = asyncio.get_running_loop().time()
 
-    def watch_moves(self) -> None:
-        """Somebody asked for moves: they are kept for a while."""
+    def record_transitions(self) -> None:
+        """Transitions were read: keep recording them for a while."""
         self._transitions_until = self.clock.monotonic() + WATCH
-        self._tell_or_not()
+        self._update_recording()
 
-    def _tell_or_not(self) -> None:
+    def _update_recording(self) -> None:
         self.replica.jobs.telling = self.clock.monotonic() < self._transitions_until
 
     async def _look_around(self) -> None:
@@ -185,7 +185,7 @@ class Engine:
             try:
                 await self.view()
             except HoldfastError as error:
-                logger.debug("looking at the log: %s", error)
+                logger.debug("reading the log failed: %s", error)
             later = min(self.pace.look_latest, self._pause * 1.5)
             self._pause, self._happened = self.pace.look_soonest if self._happened else later, False
             if watched := self.watch.long_silent(self.replica):
@@ -206,10 +206,8 @@ class Engine:
             return request.future.result()
         if request in self._requests:
             self._requests.remove(request)
-            raise StoreUnavailable(f"{self.bucket} has not answered for {self.pace.patience:g} s; nothing was written")
-        raise OutcomeUnknown(
-            f"{self.bucket} has not answered for {self.pace.patience:g} s; the write may have happened"
-        )
+            raise StoreUnavailable(f"{self.bucket} did not answer for {self.pace.patience:g} s; nothing was written")
+        raise OutcomeUnknown(f"{self.bucket} did not answer for {self.pace.patience:g} s; the write may have happened")
 
     async def _write_what_waits(self) -> None:
         while True:
@@ -223,8 +221,8 @@ class Engine:
                     self.watch.begin_anew()
                     for request in requests:
                         _fail(request, error)
-                if self._keeper.is_due():
-                    self._spawn(self._keeper.keep())
+                if self._compactor.is_due():
+                    self._spawn(self._compactor.keep())
 
     def _take(self) -> list[WriteRequest]:
         taken: list[WriteRequest] = []
@@ -239,13 +237,13 @@ class Engine:
     async def _commit(self, requests: list[WriteRequest]) -> None:
         if not requests or not (requests := await self._without_vain_asks(requests)):
             return
-        self._tell_or_not()
+        self._update_recording()
         while True:
             done = await self._writer.write(await self._batch(requests))
             if not done.refused:
                 break
             if done.refused != "old":
-                raise StoreUnavailable(f"a batch {done.refused}; nothing of it was written")
+                raise StoreUnavailable(f"{self.bucket}: a batch of writes {done.refused}; nothing of it was applied")
         self._look()
         for request, part in zip(requests, _split(done, requests), strict=True):
             self._spawn(self._deliver(request, part))

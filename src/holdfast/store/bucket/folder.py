@@ -19,7 +19,7 @@ from .seam import Listed, NotWritten, Refused
 ASIDE = ".aside"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
-"""Errors of a disk that has no room, not even for a name."""
+"""Errors after which nothing was created: FULL, no space; REFUSED, no permission."""
 _numbers = itertools.count(1)
 
 
@@ -33,7 +33,7 @@ class Folder:
     def __init__(self, path: str) -> None:
         self.path = Path(path).absolute()
         self._unsynced: set[Path] = set()
-        """Where a new name may not be on the disk yet: nothing is read from there before it is."""
+        """Folders whose new names may not be on disk yet: they are synced before a read."""
         self._known: dict[Path, tuple[int, int]] = {}
         """The folders that were seen, by device and inode. Holdfast never removes one."""
 
@@ -46,7 +46,7 @@ class Folder:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.path / ASIDE).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"{self.path} cannot be made a bucket: {error.strerror}") from error
+            raise ConfigError(f"the folder {self.path} cannot be created: {error.strerror}") from error
         self._check(self.path)
 
     def _check(self, folder: Path) -> None:
@@ -59,7 +59,7 @@ class Folder:
                 if known is not None:
                     raise FolderLost(f"{each} was deleted or moved away while this process had it open") from error
             except OSError as error:  # it may pass: no proof of a loss
-                raise NotWritten(f"{each} cannot be looked at: {error.strerror}; nothing was written") from error
+                raise NotWritten(f"{each} cannot be accessed: {error.strerror}; nothing was written") from error
             else:
                 if self._known.setdefault(each, identity := (seen.st_dev, seen.st_ino)) != identity:
                     raise FolderLost(f"{each} was replaced by another folder while this process had it open")

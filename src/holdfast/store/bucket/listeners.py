@@ -15,9 +15,9 @@ class Listeners:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: dict[LocalListener, None] = {}
-        """In the order of listening, so that what follows from a ring is the same in every run."""
+        """In the order of creation, so that notifications are deterministic in simulations."""
         self.heard: Callable[[], object] = _nobody
-        """Called, on whatever thread, when somebody begins to listen."""
+        """Called, on any thread, when a listener is added."""
 
     def __bool__(self) -> bool:
         return bool(self._listeners)

@@ -1,7 +1,7 @@
-"""Following the log: join it, read on to its head, and know when what was read may be believed.
+"""Following the log: join it, read to its head, and know when the state is verified.
 
 The hole that this closes: a put-if-absent on a number that was written, applied by others and *cleaned away* succeeds.
-Whoever was paused that long would win a number that nobody will ever read, or read one that another sleeper won. So:
+A process that was paused that long would win a number that no other reads, or read one that such a process won. So:
 
 - Proof of head at time t: the number after the last was not there, and *then* no snapshot at or beyond it was listed.
   Only this, or an own genuine commit, counts as fresh. Reading entries never does.
@@ -34,7 +34,7 @@ READ_AGAIN = (0.05, 0.2, 0.5)
 
 
 class Stale(Exception):
-    """This process was away for too long: its state is not the log's, or cannot be known to be. Join again."""
+    """This process fell behind: its state is not, or not provably, the log's. Join again."""
 
 
 class Read(NamedTuple):

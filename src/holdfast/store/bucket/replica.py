@@ -1,4 +1,4 @@
-"""The state that a log adds up to: the same in every process that has applied the same entries.
+"""The state of a log: the same in every process that has applied the same entries.
 
 Pure, as `store/reference/jobs.py` is, to which this adds what a log needs: who wrote which batch last, who watched whom
 for how long, which ended jobs have gone to `done/`, and which snapshots there are.
@@ -67,7 +67,7 @@ class Archived(msgspec.Struct):
     counts: dict[str, dict[str, int]]
     """Jobs by queue and state."""
     hidden: set[int]
-    """Whom of it to overlook, by seq: they are, or were, among the living."""
+    """Jobs of the segment to ignore, by seq: they are, or were, in the state again."""
 
     @property
     def count(self) -> int:
@@ -102,9 +102,9 @@ class Replica:
     def apply(self, number: int, entry: Entry, size: int) -> dict[tuple[str, int], Done]:
         """Take in the next entry; what became of its batches, by writer and number."""
         if number != self.position + 1:
-            raise ValueError(f"entry {number} after {self.position}")
+            raise ValueError(f"log entry {number} was applied after entry {self.position}")
         if entry.prev != self.nonce:
-            raise ChainBroken(f"log entry {number} does not follow the one before")
+            raise ChainBroken(f"log entry {number} does not continue entry {number - 1}")
         self.position, self.nonce = number, entry.nonce
         self.bytes_since += size
         done: dict[tuple[str, int], Done] = {}

@@ -66,7 +66,7 @@ class Counted:
             except Exception as error:  # noqa: BLE001  # it may be there nevertheless: the next put says "exists"
                 last = error
             await asyncio.sleep(pause)
-        raise NotWritten(f"{key} could not be written to {self}; nothing depends on it yet") from last
+        raise NotWritten(f"{key} could not be written to {self}; no job was changed") from last
 
     async def delete(self, keys: Sequence[str]) -> None:
         self.spent.deletes += len(keys)

@@ -1,4 +1,4 @@
-"""What a bucket is to Holdfast: four methods. Any object that has them will do.
+"""The bucket protocol: four methods. Any object that has them can be used.
 
 A put creates a new object whole, or does not; nothing is ever overwritten. What a put raises says nothing about
 whether it happened, unless it is NotWritten: the caller reads the object to know.

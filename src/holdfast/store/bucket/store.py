@@ -58,13 +58,13 @@ class BucketStore:
         _shared: Shared | None = None,
     ) -> None:
         if not isinstance(bucket, Bucket):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"a bucket has get, put_if_absent, list and delete; {type(bucket).__name__} has not")
+            raise ConfigError(f"a bucket needs get, put_if_absent, list and delete; {type(bucket).__name__} lacks some")
         self.features = frozenset({"durable", "multi_process", "watched_leases"})
         if not isinstance(bucket, Folder):
             self.features |= {"long_leases"}
         pace = pace or (FOLDER if isinstance(bucket, Folder) else Pace())
         if pace.verify_after * 3 > pace.clean_after:
-            raise ConfigError("clean_after must be at least three times verify_after")
+            raise ConfigError(f"clean_after ({pace.clean_after:g} s) must be at least three times verify_after")
         self._shared = _shared or Shared(bucket, clock or SystemClock(), pace)
         self._open = False
 
@@ -100,7 +100,7 @@ class BucketStore:
     async def examine(self) -> list[Finding]:
         shared = self._shared
         if not await self.exists():  # to try it would make it
-            return [Finding(False, f"{shared.bucket} does not exist", "the first enqueue or worker makes it")]
+            return [Finding(False, f"{shared.bucket} does not exist", "the first enqueue or worker creates it")]
         return await examine(Counted(shared.bucket), fresh_entropy(), shared.clock)
 
     async def replay(self, first: int) -> AsyncIterator[tuple[int, bytes]]:
@@ -245,7 +245,7 @@ class BucketStore:
         async def work(engine: Engine) -> Transitions:
             replica = await engine.view()
             answer = replica.jobs.transitions_since(since, limit)
-            engine.watch_moves()
+            engine.record_transitions()
             return answer
 
         return await self._shared.run(work)

@@ -1,4 +1,4 @@
-"""The engine's own thread: all store objects of a process that share a bucket share one engine, whatever their loop.
+"""The engine's thread: all store objects of a process with the same bucket share one engine, whatever their loop.
 
 So a task that blocks its loop does not stop the heartbeat, a process has one state in its memory, and a heartbeat rides
 along with whatever else is being written.
@@ -138,5 +138,5 @@ class Shared:
         """Do something on the engine's thread."""
         life = self._life
         if life is None or life.loop is None or not life.engine.done():
-            raise StoreUnavailable(f"the store in {self.bucket} is not open")
+            raise StoreUnavailable(f"the store in {self.bucket} is not open: call open() first")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(life.engine.result()), life.loop))

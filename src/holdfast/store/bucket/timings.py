@@ -1,4 +1,4 @@
-"""How often and how long: the times of a bucket store, in one value."""
+"""The intervals and timeouts of a bucket store, in one value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds, unless said otherwise. What must be the same in all processes is not here, but in the log's version."""
+    """In seconds, unless stated otherwise. Processes of one bucket may use different values."""
 
     verify_after: float = 60.0
     """After this long without a proof, nothing is believed before the snapshots were listed. 0: verify always."""

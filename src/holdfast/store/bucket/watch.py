@@ -1,4 +1,4 @@
-"""Leases without a shared clock: a lease ends once its holder was watched, silent, for the whole of its length.
+"""Leases without a shared clock: a lease expires once its holder was watched without a heartbeat for its full length.
 
 Watching is done by a monotonic clock, and only time between two looks that succeeded counts: after an outage, in which
 nobody could beat, nobody is found dead. A disk that is full can still be read, so a write that fails ends all watching,

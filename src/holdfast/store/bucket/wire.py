@@ -1,6 +1,6 @@
-"""The log's format: one JSON object per entry, made of batches, made of what was asked for.
+"""The log's format: one JSON object per entry, made of batches of requested operations.
 
-An entry holds intents, never results: whoever applies it finds out what becomes of each. Operations of one kind are
+An entry contains requests, never results: each process that applies it computes the results. Operations of one kind are
 written as a table: what they have in common once (`like`), and the rest in rows. Bytes that are text stand as text.
 `docs/reference/bucket-format.md` describes all of it.
 """
@@ -175,7 +175,7 @@ class TooNew(StoreUnavailable):
 
 
 class Damaged(StoreUnavailable):
-    """An object is torn, empty or not of this format. Nothing is read out of it, least of all an empty queue."""
+    """An object is truncated, empty or not in this format. Nothing is read from it."""
 
 
 class _Versioned(msgspec.Struct):
@@ -195,14 +195,14 @@ def decode(key: str, data: bytes, kind: type[T2]) -> T2:
         version = _decoder(_Versioned)(data).v
         if version > VERSION:
             raise TooNew(
-                f"{key} was written by a newer Holdfast (version {version} of the log, this one knows {VERSION});"
-                " bring this process up to date"
+                f"{key} was written by a newer Holdfast (log version {version}, this one supports {VERSION});"
+                " upgrade this process"
             )
         return _decoder(kind)(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Damaged(
-            f"{key} is damaged ({len(data)} bytes): {error}; nothing was changed. Holdfast writes objects whole, so"
-            " something else has cut or changed this one: restore it from a backup, or an earlier version of the object"
+            f"{key} is damaged ({len(data)} bytes): {error}; nothing was changed. Holdfast never changes an object, so"
+            " another program changed this one: restore it from a backup or an earlier version of the object"
         ) from error
 
 
@@ -302,7 +302,7 @@ def _common(table: Table, kind: type[msgspec.Struct], name: str, hint: Any) -> A
         [value] = msgspec.convert(_values(table, name, [table.like[name]]), list[hint])
         return value
     if name not in _defaults(kind):
-        raise ValueError(f"{kind.__name__} without {name}")
+        raise ValueError(f"a table of {kind.__name__} lacks the field {name}")
     return _defaults(kind)[name]
 
 

@@ -4,7 +4,7 @@ Losing is what needs care. The winner of a number needs one round trip for its n
 for as long as the winner has work. A writer that has lost twice therefore hands its batch in, at `inbox/`, and follows
 the log. Whoever wrote last lists the inbox beside its own puts and takes in what it finds. If nobody does in time, or
 nobody writes, anyone may write. There is no election: put-if-absent still decides, and a batch that comes twice is
-applied once. Writers that take turns lose once each, and need no inbox.
+applied once. Writers that alternate lose once each, and need no inbox.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Writer:
                 raise OutcomeUnknown(str(error)) if handed else error from None
             except NotWritten as error:
                 if handed:
-                    raise OutcomeUnknown("this process cannot write, but another may have for it") from error
+                    raise OutcomeUnknown(f"{error}; another process may have made the write") from error
                 raise
             if handed:
                 withdrawal = asyncio.ensure_future(self._withdraw(batched))
@@ -144,14 +144,14 @@ class Writer:
 
     async def _join_again(self, batched: Batched, stale: Replica) -> None:
         """Away for too long: take the log from its newest snapshot, and see there whether the batch was applied."""
-        logger.warning("this process was away from its bucket for too long; it reads the log again")
+        logger.warning("this process fell behind the log of %s and reads it again", self._bucket)
         await patiently(lambda: self._log.join(stale))
         if self._outcome() is not None:
             return
         last = self._log.replica.writers.get(self.name)
         applied = last is not None and last.number >= batched.number
         if applied or self._log.replica.position - batched.base > BATCH_WINDOW:
-            raise OutcomeUnknown("this process was away from its bucket for too long to know what became of the write")
+            raise OutcomeUnknown(f"{self._bucket}: this process fell behind the log; the write may have happened")
 
     async def _append(self, batches: list[Batched]) -> bool:
         """Try to write the next entry; False where another was there first. Either way it is applied."""
@@ -191,7 +191,7 @@ class Writer:
             except Exception as error:  # whatever it was, reading the number says what happened
                 if isinstance(error, NotWritten) and not attempt:  # else an earlier put may still come
                     raise
-                logger.debug("put of log entry %s: %s: %s", number, type(error).__name__, error)
+                logger.debug("writing log entry %s failed: %s: %s", number, type(error).__name__, error)
             # "Exists" may be our own put, answered late, or a conflict that left nothing behind: look.
             read = await patiently(lambda: self._log.read(number))
             if read is not None:
@@ -213,7 +213,7 @@ class Writer:
                 if not unsure:
                     return False
             except Exception as error:  # noqa: BLE001  # drivers raise what they like
-                logger.debug("handing in: %s: %s", type(error).__name__, error)
+                logger.debug("writing a batch to the inbox failed: %s: %s", type(error).__name__, error)
                 unsure = True
             else:
                 return True
@@ -251,7 +251,7 @@ class Writer:
         try:
             return bool(waiting) and await self._append(waiting)
         except Exception as error:  # noqa: BLE001  # whoever looks or writes next meets it, and can be told
-            logger.debug("writing what others handed in: %s: %s", type(error).__name__, error)
+            logger.debug("writing batches from the inbox failed: %s: %s", type(error).__name__, error)
             return False
 
     async def close(self) -> None:
@@ -297,7 +297,7 @@ class Writer:
             for batched in await listing:
                 self._adoptable[batched.writer, batched.number] = batched
         except Exception as error:  # noqa: BLE001  # others wait a little longer, or write for themselves
-            logger.debug("listing the inbox: %s: %s", type(error).__name__, error)
+            logger.debug("listing the inbox failed: %s: %s", type(error).__name__, error)
 
 
 def pauses() -> Iterator[float]:
@@ -314,6 +314,6 @@ async def patiently(work: Callable[[], Awaitable[T]]) -> T:
         except (Stale, TooNew):
             raise
         except Exception as error:  # noqa: BLE001  # drivers raise what they like
-            logger.debug("the bucket does not answer: %s: %s", type(error).__name__, error)
+            logger.debug("a request to the bucket failed and is repeated: %s: %s", type(error).__name__, error)
             await asyncio.sleep(pause)
     raise AssertionError

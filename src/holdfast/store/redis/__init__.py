@@ -1,4 +1,4 @@
-"""Jobs in Redis or Valkey: the store for speed, with the same promises."""
+"""The store in Redis or Valkey: the fastest one, with the same guarantees."""
 
 from .client import url_of
 from .store import RedisStore

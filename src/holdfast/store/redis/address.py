@@ -1,4 +1,4 @@
-"""Where a store is: from a URL to servers, credentials and options."""
+"""The address of a Redis store: servers, credentials and options, parsed from its URL."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Node = tuple[str, int]
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """A store's place. Frozen, so that siblings share it."""
+    """The address of a store. Frozen, so that siblings share it."""
 
     nodes: tuple[Node, ...] = ()
     path: str | None = None
-    """Of a Unix socket."""
+    """The path of a Unix socket."""
     master: str | None = None
-    """The name that sentinels know the primary by; `nodes` are sentinels then."""
+    """The name of the primary at the sentinels; `nodes` are sentinels then."""
     db: int = 0
     username: str | None = None
     password: str | None = None
@@ -40,7 +40,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = DEFAULT_PREFIX
     durability: str = "server"
     timeout: float = 10.0
-    """Seconds that a call may take."""
+    """Seconds that a call may take, at most."""
 
     def __str__(self) -> str:
         place = self.path or ",".join(f"{host}:{port}" for host, port in self.nodes)
@@ -57,16 +57,16 @@ def parse(url: Url) -> Address:
     secure, _, kind = url.scheme.partition("+")
     options, path = url.options, url.path
     if url.username and url.password is None:
-        raise url.wrong("with a password alone write redis://:PASSWORD@HOST, with a user redis://USER:PASSWORD@HOST")
+        raise url.wrong("write redis://:PASSWORD@HOST for a password alone, redis://USER:PASSWORD@HOST with a user")
     master, socket, db = None, None, options.get("db", "")
     if url.scheme == "unix":
         if not path.strip("/") or url.authority:
-            raise url.wrong("name the socket: unix:///run/redis.sock")
+            raise url.wrong("it names no socket: write unix:///run/redis.sock")
         socket = path
     elif kind == "sentinel":
         master, _, in_path = path.strip("/").partition("/")
         if not master:
-            raise url.wrong("name the primary that the sentinels watch: redis+sentinel://host:26379/mymaster")
+            raise url.wrong("it names no primary of the sentinels: write redis+sentinel://host:26379/mymaster")
         db = in_path or db
     else:
         db = path.strip("/") or db
@@ -78,17 +78,17 @@ def parse(url: Url) -> Address:
         raise url.wrong("verify must be yes or no")
     prefix = options.get("prefix", DEFAULT_PREFIX)
     if not prefix or "{" in prefix or "}" in prefix:
-        raise url.wrong("a prefix has at least one character and no braces")
+        raise url.wrong("prefix must have at least one character and no braces")
     if db and not (db.isascii() and db.isdecimal() and len(db) < 10):
-        raise url.wrong("the database is a number")
+        raise url.wrong("the database must be a number")
     if kind == "cluster" and db not in ("", "0"):
-        raise url.wrong("a cluster has database 0 only; use ?prefix= to keep stores apart")
+        raise url.wrong("a cluster has only database 0; use ?prefix= to separate stores")
     try:
         timeout = float(options.get("timeout", "10"))
     except ValueError:
         timeout = 0.0
     if not 0 < timeout < 1e6:
-        raise url.wrong("timeout is a number of seconds above 0")
+        raise url.wrong("timeout must be a number of seconds above 0")
     port = 26379 if kind == "sentinel" else 6379
     return Address(
         nodes=tuple((host or "localhost", given or port) for host, given in url.hosts),

@@ -1,4 +1,4 @@
-"""What a server must be, and what it can promise: read as a store is opened, while it is open, and by the doctor."""
+"""Checks of a Redis server's version, role and durability: at open, while the store is open, and by the doctor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Facts = dict[str, str]
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing about a server, and the error of a store that is opened there although it is not fine."""
+    """One check of a server, and the error that opening the store raises if it fails."""
 
     finding: Finding
     refusal: type[HoldfastError] | None = None
@@ -27,7 +27,7 @@ async def check(link: Link) -> None:
     """Refuse a server that could lose jobs silently."""
     facts = await _facts(link)
     if facts is None:
-        log.info("%s does not show INFO, so its durability is unknown", link.address)
+        log.info("%s: the user of the URL may not run INFO, so the server's durability is not checked", link.address)
         return
     for one in await _checks(facts, link):
         if one.refusal is not None and not one.finding.fine:
@@ -35,23 +35,23 @@ async def check(link: Link) -> None:
 
 
 async def warnings(link: Link) -> list[Finding]:
-    """What about the server may lose jobs as it is now."""
+    """The failed checks: settings of the server that may lose jobs."""
     facts = await _facts(link)
     checks = [] if facts is None else await _checks(facts, link)
     return [one.finding for one in checks if not one.finding.fine]
 
 
 async def examine(link: Link) -> list[Finding]:
-    """Everything that is looked at, fine or not."""
+    """All checks, passed or failed."""
     facts = await _facts(link)
     if facts is None:
-        unknown = f"{link.address} does not show INFO, so nothing is known of its memory and durability"
-        return [Finding(False, unknown, "let the user of the URL run INFO")]
+        unknown = f"{link.address}: INFO is not permitted, so memory and durability settings are unknown"
+        return [Finding(False, unknown, "allow the user of the URL to run INFO")]
     return [one.finding for one in await _checks(facts, link)]
 
 
 async def _facts(link: Link) -> Facts | None:
-    """What INFO says; None where the user of the URL may not run it."""
+    """The fields of INFO; None if the user of the URL may not run it."""
     try:
         info: bytes = await link.command("INFO")
     except ConfigError:
@@ -63,19 +63,20 @@ async def _facts(link: Link) -> Facts | None:
 async def _checks(facts: Facts, link: Link) -> list[Check]:
     checks = [_version(facts), _role(facts, link.address), _eviction(facts), _append_only_file(facts, link.address)]
     if link.address.durability == "fsync":
-        advice = "durability=fsync needs WAITAOF, which came with Redis 7.2"
+        advice = "durability=fsync needs WAITAOF: use Redis 7.2 or newer"
         known = await _knows(link, "WAITAOF")
         said = "the server has WAITAOF" if known else "the server has no WAITAOF"
         checks.append(Check(Finding(known, said, advice), ConfigError))
     elif link.address.durability == "replicated":
         replicas = facts.get("connected_slaves", "unknown")
-        said = f"replicas connected: {replicas}" if replicas != "0" else "no replica is connected"
-        checks.append(Check(Finding(replicas != "0", said, "durability=replicated needs one"), StoreUnavailable))
+        some = replicas != "0"
+        said = f"replicas connected: {replicas}" if some else "no replica is connected"
+        checks.append(Check(Finding(some, said, "durability=replicated needs a replica"), StoreUnavailable))
     return checks
 
 
 def version_of(facts: Facts) -> tuple[int, ...] | None:
-    """Redis's version; Valkey tells the one that it is compatible with."""
+    """The Redis version; Valkey reports the one that it is compatible with."""
     parts = facts.get("redis_version", "").split(".")[:2]
     return tuple(int(part) for part in parts) if len(parts) == 2 and all(p.isdecimal() for p in parts) else None
 
@@ -90,17 +91,17 @@ def _version(facts: Facts) -> Check:
 def _role(facts: Facts, address: Address) -> Check:
     replica = facts.get("role") == "slave"
     said = "the server is a read-only replica" if replica else "the server is a primary"
-    # What sentinels name may be a replica for as long as a failover takes.
+    # The server that sentinels name may be a replica during a failover.
     refusal = StoreRefused if address.master is None else StoreUnavailable
-    return Check(Finding(not replica, said, "name the primary, or use redis+sentinel://"), refusal)
+    return Check(Finding(not replica, said, "use the primary's address, or redis+sentinel://"), refusal)
 
 
 def _eviction(facts: Facts) -> Check:
-    """Only allkeys policies touch our keys: none of them has an expiry that a volatile policy could use."""
+    """Only allkeys policies evict our keys: none of them has an expiry, as volatile policies require."""
     policy = facts.get("maxmemory_policy", "unknown")
     advice = (
-        "the server may throw jobs away when its memory is full. CONFIG SET maxmemory-policy noeviction (and in its"
-        " configuration file) keeps them"
+        "the server may evict jobs when its memory is full. Run CONFIG SET maxmemory-policy noeviction, and set it in"
+        " the configuration file"
     )
     return Check(Finding(not policy.startswith("allkeys"), f"maxmemory-policy is {policy}", advice), ConfigError)
 
@@ -109,16 +110,16 @@ def _append_only_file(facts: Facts, address: Address) -> Check:
     kept = facts.get("aof_enabled", "1") == "1"
     if kept:
         status = facts.get("aof_last_write_status", "ok")
-        said = f"there is an append-only file; its last write: {status}"
-        return Check(Finding(status == "ok", said, "the server cannot write to its disk: look at its log"))
-    said = "there is no append-only file"
+        said = f"the append-only file is on; its last write: {status}"
+        return Check(Finding(status == "ok", said, "the server cannot write to its disk: check its log"))
+    said = "the append-only file is off"
     if address.durability == "fsync":
-        return Check(Finding(False, said, "durability=fsync needs one: CONFIG SET appendonly yes"), ConfigError)
+        return Check(Finding(False, said, "durability=fsync needs it: run CONFIG SET appendonly yes"), ConfigError)
     if address.durability != "server":
-        return Check(Finding(True, f"{said}, and durability={address.durability} asks for none"))
+        return Check(Finding(True, f"{said}, and durability={address.durability} does not need it"))
     advice = (
-        "a crash loses every job since the server's last snapshot. CONFIG SET appendonly yes (and in its configuration"
-        " file) keeps them; ?durability=none in the URL says that this is meant"
+        "a crash loses every job since the server's last snapshot. Run CONFIG SET appendonly yes, and set it in the"
+        " configuration file; or accept the loss with ?durability=none in the URL"
     )
     return Check(Finding(False, said, advice))
 
@@ -127,5 +128,5 @@ async def _knows(link: Link, command: str) -> bool:
     try:
         answer = await link.command("COMMAND", "INFO", command)
     except HoldfastError:
-        return True  # it does not say: the first write will
+        return True  # unknown: the first write will fail if it is missing
     return bool(answer) and answer[0] is not None

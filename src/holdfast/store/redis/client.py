@@ -1,4 +1,4 @@
-"""From a Redis client of the user's own to the URL of where it goes: its connections are left alone."""
+"""Derives the store URL from a redis-py client; the client's connections are not used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from ...core.errors import ConfigError
 
 _NOT_TAKEN = ("credential_provider", "redis_connect_func", "ssl_ca_data", "ssl_ca_path", "ssl_password")
-"""Settings that say how to log in or whom to trust, and that a URL has no word for."""
+"""Authentication and TLS settings that a URL cannot express."""
 
 
 def url_of(client: Any, **options: str) -> str:
@@ -23,7 +23,7 @@ def url_of(client: Any, **options: str) -> str:
     settings: Mapping[str, Any] = pool.connection_kwargs
     for name in _NOT_TAKEN:
         if settings.get(name):
-            raise _refused(client, f"Holdfast makes connections of its own, and does not know {name}; use a URL")
+            raise _refused(client, f"Holdfast opens its own connections and does not support {name}; use a URL")
     kinds = {parent.__name__ for parent in pool.connection_class.__mro__}
     scheme, query = "redis", {}
     if "SSLConnection" in kinds:
@@ -56,7 +56,7 @@ def _hosts(places: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _trust(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Whom the client trusts, and by what it is known; redis-py names the levels as `ssl` does, or in letters."""
+    """The TLS options of the client; redis-py names the verification levels as `ssl` does, or as text."""
     wanted = settings.get("ssl_cert_reqs", "required")
     verifies = str(getattr(wanted, "name", wanted)).lower().removeprefix("cert_") == "required"
     files = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
@@ -70,4 +70,4 @@ def _cluster_url(client: Any) -> str:
 
 
 def _refused(client: Any, why: str) -> ConfigError:
-    return ConfigError(f"a {type(client).__name__} of {type(client).__module__} cannot be taken for a store: {why}")
+    return ConfigError(f"a {type(client).__name__} of {type(client).__module__} cannot be used as a store: {why}")

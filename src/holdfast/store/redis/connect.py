@@ -1,4 +1,4 @@
-"""Connecting: from an address to a wire to the one server that has the store's keys."""
+"""Connects to the server that has the store's keys: the address, a sentinel's primary, or a cluster node."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ HOPS = 5
 
 
 async def connect(address: Address, key: str, first: Node | None = None) -> Wire:
-    """A wire to the server that has this key: the sentinels' primary, or the cluster's node. `first` is tried first."""
+    """A connection to the server that has this key: the sentinels' primary, or a cluster node. Tries `first` first."""
     reasons: list[str] = []
     for node in await _candidates(address, first):
         try:
             return await _reach(address, node, key)
         except trouble.SlotMoving:
             raise
-        except StoreUnavailable as error:  # says where by itself
+        except StoreUnavailable as error:  # its text names the server
             reasons.append(str(error))
         except (OSError, Lost) as error:
             where = address.path or f"{node[0]}:{node[1]}"
@@ -41,7 +41,7 @@ async def _candidates(address: Address, first: Node | None) -> list[Node]:
 
 
 async def _reach(address: Address, node: Node, key: str) -> Wire:
-    """A wire to this node, or to where it says that the key is."""
+    """A connection to this node, or to the node that it redirects to."""
     secure = address.tls_context()
     for _ in range(HOPS):
         wire = await dial(*node, path=address.path, tls=secure, patience=address.timeout)
@@ -49,10 +49,10 @@ async def _reach(address: Address, node: Node, key: str) -> Wire:
             await log_in(wire, address.username, address.password, str(address))
             if address.db:
                 _refuse(await wire.call("SELECT", address.db), address)
-            await wire.call("CLIENT", "SETNAME", "holdfast")  # only to be seen in CLIENT LIST; may be refused
+            await wire.call("CLIENT", "SETNAME", "holdfast")  # only for CLIENT LIST; may be refused
             if address.master is not None:
                 await _be_primary(wire, address, node)
-            # A cluster's node says who has the slot; any other server answers. ASK is said by the one that has it.
+            # A cluster node redirects to the owner of the slot (MOVED); the owner may answer ASK during a migration.
             answer = await wire.call("EXISTS", key)
             moved = moved_to(answer, node)
             if moved is None:
@@ -68,10 +68,10 @@ async def _reach(address: Address, node: Node, key: str) -> Wire:
 
 
 async def _be_primary(wire: Wire, address: Address, node: Node) -> None:
-    """The server that the sentinels name may have been replaced since, or not yet be told that it is the primary."""
+    """The server that the sentinels name may have been replaced since, or not be promoted yet."""
     role = await wire.call("ROLE")
     if isinstance(role, list) and role[0] != b"master":
-        raise StoreUnavailable(f"{address}: the sentinels name {node[0]}:{node[1]}, which is a replica")
+        raise StoreUnavailable(f"{address}: the sentinels name {node[0]}:{node[1]}, which is a replica; try again")
 
 
 def _refuse(answer: object, address: Address) -> None:
@@ -80,7 +80,7 @@ def _refuse(answer: object, address: Address) -> None:
 
 
 def moved_to(answer: object, node: Node) -> Node | None:
-    """Where a cluster's node says that the slot is; None where it has it itself."""
+    """The node that a MOVED error names; None for any other answer."""
     if not isinstance(answer, ReplyError) or trouble.code(answer) != "MOVED":
         return None
     host, _, port = str(answer).split(" ")[2].rpartition(":")

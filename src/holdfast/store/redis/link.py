@@ -1,4 +1,4 @@
-"""The link to the server: connects when it is first used and again when it was lost, runs scripts, explains errors."""
+"""The connection to the server: opened at first use, reopened after a loss; runs scripts and translates errors."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from .wire import Lost, Reply, ReplyError, Wire
 
 Word = str | bytes | int
 CALL_ATTEMPTS = 4
-"""How often a call that was certainly not carried out is made again, where another server or another form may do."""
+"""Attempts of a call that was certainly not executed, if another server or another form may accept it."""
 SLOT_PAUSE = 0.1
-"""Seconds between two looks at a slot that is moving."""
+"""Seconds between two attempts while a slot is being migrated."""
 _FENCES = script("fences")
 
 
 class Then(Protocol):
-    """What a write waits for."""
+    """A command that waits for the durability of a write."""
 
     def command(self, replicas: int) -> tuple[Word, ...]:
-        """As a command, where so many replicas have to have the write to survive a failover."""
+        """The command, if so many replicas must have the write to survive a failover."""
         ...
 
 
 class Link:
-    """One connection, made anew as often as it takes.
+    """One connection, reopened as often as needed.
 
-    1. A call that could not be sent is StoreUnavailable; one that was sent and not answered is OutcomeUnknown, or,
-       where it only reads, made once more.
-    2. A script that the server does not know (NOSCRIPT) is sent whole.
-    3. A server that has become a replica is left, and so is a primary that the sentinels replace.
-    4. A cluster's redirections are followed. While the slot moves key by key, calls wait and nothing is written: every
-       script declares a key that never exists, so that the node which has the slot runs none of them until all keys
-       are in one place again. (The scripts touch keys that only they can name.)
+    1. A call that could not be sent raises StoreUnavailable; one that was sent and not answered raises OutcomeUnknown,
+       or is repeated once if it only reads.
+    2. A script that the server does not know (NOSCRIPT) is sent as text.
+    3. It leaves a server that has become a replica, and a primary that the sentinels replace.
+    4. It follows redirections of a cluster. While the slot is migrated, calls wait and nothing is written: every script
+       declares a key that never exists, so that the node which has the slot runs none of them until all keys are on
+       one node again. (The scripts compute most of their keys.)
     """
 
     def __init__(self, address: Address, moved: Callable[[], None] | None = None) -> None:
@@ -55,11 +55,11 @@ class Link:
 
     @property
     def replicas(self) -> int:
-        """How many replicas have to have a write, so that it survives a failover."""
+        """How many replicas must have a write, so that it survives a failover."""
         return 1 if self._sentinels is None else self._sentinels.replicas
 
     async def wire(self) -> Wire:
-        """The connection, made where there is none; no failover is under way as it is given."""
+        """The connection, opened if needed; waits for the end of a failover."""
         while True:
             if self._sentinels is not None and self._sentinels.failing_over:
                 await self._sentinels.settled()
@@ -67,7 +67,7 @@ class Link:
                 return self._wire
             async with self._connecting:
                 if not self._open:
-                    raise StoreUnavailable(f"the store at {self.address} is not open")
+                    raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
                 if self._wire is None or self._wire.closed:
                     self._wire = await self._connect()
 
@@ -88,7 +88,7 @@ class Link:
                     raise
 
     def _replaced(self) -> None:
-        """The sentinels have another primary: what is under way may be written, and lost."""
+        """The sentinels have another primary: pending writes may be made and lost."""
         if self._wire is not None:
             self._wire.close()
         if self._moved is not None:
@@ -116,7 +116,7 @@ class Link:
             self._sentinels.forget()
 
     async def command(self, *words: Word) -> Reply:
-        """A plain command that changes nothing, made once more where the connection was lost under it."""
+        """Run a command that changes nothing; repeated once if the connection is lost."""
         lost = 0
         retries = _Retries(self, str(self.address))
         while True:
@@ -147,8 +147,8 @@ class Link:
     ) -> Reply:
         """Run a script; `then` gives a command that must follow it on the same connection (WAIT, WAITAOF).
 
-        Without `then` the script's answer; with it, both answers. A `fenced` script gets the fences that the server may
-        give as its last argument, and runs where they are known: before the first job is stored.
+        Returns the script's answer; with `then`, both answers. A `fenced` script gets the answer of fences.lua as its
+        last argument, which is read first where it is not known.
         """
         form: tuple[Word, ...] = (b"EVALSHA", script.sha)
         retries: _Retries | None = None
@@ -181,17 +181,17 @@ class Link:
                 await retries.after(reply, wire)
 
     async def _learn_fences(self, wire: Wire) -> None:
-        """Say which server this is, by its run and its history: another than before gives higher fences."""
+        """Identify the server by run id and replication id: a new one gives higher fences."""
         try:
             info: bytes = await self.command("INFO", "server", "replication")
         except ConfigError:
-            info = b""  # the user of the URL may not know
+            info = b""  # the user of the URL may not run INFO
         facts = dict(line.split(":", 1) for line in info.decode(errors="replace").splitlines() if ":" in line)
         name = f"{facts['run_id'][:12]}:{facts['master_replid'][:12]}" if "master_replid" in facts else ""
         wire.fences = await self.run(_FENCES, (name,))
 
     def leave(self, wire: Wire, node: Node | None = None) -> None:
-        """Connect anew for the next call; this node, where it is given, is asked first."""
+        """Reconnect for the next call, to `node` first if it is given."""
         if self._wire is wire:
             self._wire = None
             self._node = node if node is None or node[0] else None
@@ -203,13 +203,13 @@ class Link:
 
 
 class _Patience:
-    """A bounded wait, in pauses."""
+    """A bounded wait, in steps of SLOT_PAUSE."""
 
     def __init__(self, seconds: float) -> None:
         self._left = seconds
 
     async def pause(self) -> bool:
-        """False where the time is over."""
+        """Wait one step; False if the time is over."""
         if self._left <= 0:
             return False
         self._left -= SLOT_PAUSE
@@ -218,7 +218,7 @@ class _Patience:
 
 
 class _Retries:
-    """What to do about errors of one call, each of which says that nothing was written."""
+    """Decides about repeats of one call after errors that mean that nothing was written."""
 
     def __init__(self, link: Link, what: str) -> None:
         self._link = link
@@ -227,7 +227,7 @@ class _Retries:
         self._patience = _Patience(link.address.timeout)
 
     async def after(self, error: ReplyError, wire: Wire) -> None:
-        """Return where the call may be made again, else raise what the error means."""
+        """Return if the call may be repeated, else raise the translated error."""
         word = trouble.code(error)
         if word in trouble.HALF_MOVED:
             if await self._patience.pause():
@@ -239,7 +239,7 @@ class _Retries:
         if word in trouble.MOVING:
             self._link.leave(wire)
             if self._link.watched and self.once_more():
-                return  # the sentinels may know a better one by now
+                return  # the sentinels may name another server by now
         raise self._refused(error)
 
     def once_more(self) -> bool:

@@ -1,7 +1,7 @@
-"""What travels between the client and the scripts, and how a job is stored: the fields of each, in their order.
+"""The messages between client and scripts, and the stored form of a job: the fields of each, in their order.
 
-The one place that says where a field stands. Arrays: the place of a field is its place in its class. Mutable: the letter
-of a field is its `name`. The scripts are written with the names of the fields; `names.py` puts in what stands here.
+The only definition of field positions. Arrays: a field's index is its position in the class. Mutable: a field's letter
+is its `name`. The scripts use the field names; `names.py` replaces them with indexes and letters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import field
 from ...core.retry import Backoff
 
 Index = int
-"""Where bytes stand among the arguments of a script, beside the message."""
+"""The index of bytes among the arguments of a script, beside the message."""
 Micros = int
 
 
@@ -23,7 +23,7 @@ class Message(msgspec.Struct, gc=False, array_like=True):
 
 
 class BatchMessage(Message):
-    """What the write script is to do. Its answer has the same places."""
+    """The operations of the write script. Its answer has the same positions."""
 
     inserts: list[PlainNewMessage] | None
     notes: list[NoteMessage] | None
@@ -33,7 +33,7 @@ class BatchMessage(Message):
 
 
 class PlainNewMessage(Message):
-    """A new job that only its body and its limit key tell apart from others."""
+    """A new job with no options but its body and its limit key."""
 
     id: str
     queue: str
@@ -46,7 +46,7 @@ class PlainNewMessage(Message):
 
 
 class NewMessage(PlainNewMessage):
-    """A new job with anything more."""
+    """A new job with further options."""
 
     key: str | None
     fingerprint: str
@@ -65,7 +65,7 @@ class CheckpointMessage(Message):
 
 
 class OutputMessage(Message):
-    """What a note has printed."""
+    """A piece of a job's output in a note."""
 
     at: int
     data: Index | None
@@ -73,7 +73,7 @@ class OutputMessage(Message):
 
 
 class NoteMessage(Message):
-    """What a running job says of itself."""
+    """A note of a running job: progress, checkpoint, output, meta."""
 
     seq: str
     fence: int
@@ -84,11 +84,11 @@ class NoteMessage(Message):
     meta: dict[str, str] | None
     output: OutputMessage | None
     rest: Micros | None
-    """For so long no job of its limit key is to start."""
+    """No job of its limit key starts for so long (a reported rate limit)."""
 
 
 class PlainEndMessage(Message):
-    """The end of a claim that plainly succeeded, as most do: unpacking costs by length."""
+    """The end of a claim that succeeded without anything special, as most do: shorter, so faster to unpack."""
 
     seq: str
     fence: int
@@ -119,8 +119,8 @@ class EndMessage(PlainEndMessage):
 
 
 class ChangeMessage(Message):
-    """An operator's change. No patch deletes; a task or a seq: only where the job has it. `only_handled`: it removes
-    the record of the job's end, and changes nothing else.
+    """An operator's change. No patch: delete the job. `task` and `seq`, if given, must match the job. `only_handled`:
+    only remove the record of the job's end.
     """
 
     id: str
@@ -133,7 +133,7 @@ class ChangeMessage(Message):
 
 
 class AskMessage(Message):
-    """An ask for jobs."""
+    """A claim request."""
 
     holder: str
     lease: Micros
@@ -146,7 +146,7 @@ class AskMessage(Message):
 
 
 class FindMessage(Message):
-    """Which jobs are looked for. What is absent matches everything; `limit_key` names the one that holds the job."""
+    """A search filter. An absent field matches everything; `limit_key`: the job is deferred by it."""
 
     before: int | None
     limit: int
@@ -163,7 +163,7 @@ class FindMessage(Message):
 
 
 class Body(Message):
-    """What never changes of a job (but for its payload). The script writes the first three, at fixed places."""
+    """The part of a stored job that does not change (except its payload). The script writes the first three fields."""
 
     created_at: Micros
     run_at: Micros
@@ -186,7 +186,7 @@ _NOTHING = msgspec.Raw()
 
 
 class Mutable(msgspec.Struct, frozen=True, gc=False):
-    """What a mutable has changed of a job: a MessagePack map by letter. What is not in it is as at the start."""
+    """The part of a stored job that changes, beside its `Body`: a MessagePack map by letter, without default values."""
 
     run_at: Micros | None = field(default=None, name="u")
     attempt: int = field(default=0, name="a")
@@ -215,24 +215,24 @@ class Mutable(msgspec.Struct, frozen=True, gc=False):
     """The number of its checkpoint."""
     changed_at: Micros | None = field(default=None, name="C")
     damage: msgspec.Raw = field(default=_NOTHING, name="D")
-    """The bytes of a mutable that a script could not read."""
+    """The bytes of an earlier mutable that a script could not read."""
 
 
 class WholeMutable(Mutable, frozen=True, gc=False):
-    """A mutable with what only scripts read. While a job runs, `due` and `limit_key` stand in front (see settle.lua)."""
+    """A mutable with the fields only scripts read. In a running job `due` and `limit_key` come first (settle.lua)."""
 
     state: str | None = field(default=None, name="s")
     nonce: str | None = field(default=None, name="n")
-    """Of the last settlement."""
+    """The nonce of the last settlement."""
     checkpoint: int | None = field(default=None, name="k")
-    """1 where it has one."""
+    """1 if the job has a checkpoint."""
     printed: int | None = field(default=None, name="w")
-    """1 where it has printed."""
+    """1 if the job has output."""
     queue: str | None = field(default=None, name="q")
     due: Micros | None = field(default=None, name="v")
-    """The run_at of a job that runs: a settlement does not read what never changes."""
+    """The run_at of a running job: a settlement does not read the body."""
     limit_key: str | None = field(default=None, name="L")
-    """The name of the limit key of a job that runs."""
+    """The name of the limit key of a running job."""
 
 
 class Line(Message):
@@ -252,7 +252,7 @@ class Line(Message):
 
 
 class OneArguments(NamedTuple):
-    """Of enqueue_one.lua: a lone plain job."""
+    """Arguments of enqueue_one.lua: a single plain job."""
 
     id: str
     queue: str
@@ -262,7 +262,7 @@ class OneArguments(NamedTuple):
 
 
 class RecordArguments(NamedTuple):
-    """Of record.lua. `expected` is empty for any version; `put` is 1 to set, 0 to remove."""
+    """Arguments of record.lua. `expected` is empty for any version; `put` is 1 to set, 0 to remove."""
 
     kind: str
     name: str
@@ -272,7 +272,7 @@ class RecordArguments(NamedTuple):
 
 
 class TidyArguments(NamedTuple):
-    """Of tidy.lua: at most so many of a kind, and for how long minutes and limit keys are kept."""
+    """Arguments of tidy.lua: the maximum per kind, and how long minute stats and limiter state are kept."""
 
     limit: int
     minutes: Micros
@@ -280,7 +280,7 @@ class TidyArguments(NamedTuple):
 
 
 class TransitionsArguments(NamedTuple):
-    """Of moves.lua. `since` is empty to begin; moves are kept for `watch` from now."""
+    """Arguments of transitions.lua. `since` is empty to begin; transitions are kept for `watch` from now."""
 
     since: str | bytes
     limit: int
@@ -288,7 +288,7 @@ class TransitionsArguments(NamedTuple):
 
 
 class OutputArguments(NamedTuple):
-    """Of output.lua: from a position on, and after how many bytes to stop."""
+    """Arguments of output.lua: the start position, and the number of bytes after which to stop."""
 
     id: str
     position: int
@@ -299,7 +299,7 @@ class OutputArguments(NamedTuple):
 
 
 class JobRow(NamedTuple):
-    """Of get, find and expired, for each job."""
+    """The answer of get, find and expired for each job."""
 
     seq: bytes
     state: bytes
@@ -309,17 +309,17 @@ class JobRow(NamedTuple):
 
 
 class ClaimHead(NamedTuple):
-    """What stands before the jobs of a claim."""
+    """The beginning of a claim's answer, before its jobs."""
 
     waiting: int
-    """1 where a quarantined job was passed over."""
+    """1 if a quarantined job had to be skipped."""
     due_in: Micros
     """-1: nothing is due."""
     now: bytes
 
 
 class ClaimedRow(NamedTuple):
-    """Of a claim, for each job."""
+    """The answer of a claim for each job."""
 
     seq: bytes
     body: bytes
@@ -328,25 +328,25 @@ class ClaimedRow(NamedTuple):
 
 
 class FoundHead(NamedTuple):
-    """What stands before the jobs of a page."""
+    """The beginning of a page, before its jobs."""
 
     before: bytes | None
-    """Where the next step begins; None where there is no more."""
+    """Where the next step begins; None at the end."""
 
 
-class MovesHead(NamedTuple):
-    """What stands before the moves."""
+class TransitionsHead(NamedTuple):
+    """The beginning of the answer of transitions.lua."""
 
     missed: int
-    """1 where some were missed."""
+    """1 if some transitions were missed."""
     cursor: bytes
 
 
-# -- small arrays that only scripts read: what Redis answers them, and what they keep while they run
+# -- small arrays that only scripts read: answers of Redis, and their own variables
 
 
 class ServerTime(NamedTuple):
-    """What TIME answers."""
+    """The answer of TIME."""
 
     seconds: str
     micros: str
@@ -368,7 +368,7 @@ class StoredHolder(NamedTuple):
 
 
 class StoredWatch(NamedTuple):
-    """The fields of the watch: when it ends, and the number of the last move."""
+    """The fields of the watch: when it ends, and the number of the last transition."""
 
     ends: str | None
     upto: str | None
@@ -389,8 +389,8 @@ class StreamEntry(NamedTuple):
     fields: list[str]
 
 
-class MovedFields(NamedTuple):
-    """The fields of an entry of the stream of moves."""
+class TransitionFields(NamedTuple):
+    """The fields of an entry of the stream `transitions`."""
 
     number: int
     at: Micros
@@ -405,7 +405,7 @@ class PickedJobs(NamedTuple):
 
 
 class KnownSet(NamedTuple):
-    """A set that knows the jobs of a state, and how its members begin."""
+    """A set with the jobs of a state, and how its members begin."""
 
     key: str
     begins: str
@@ -419,8 +419,8 @@ class EndSums(NamedTuple):
     ran: Micros
 
 
-class TurnRange(NamedTuple):
-    """The first and the last turn of what is ready."""
+class PositionRange(NamedTuple):
+    """The first and the last position of the ready jobs of a queue and priority."""
 
     first: Micros
     last: Micros

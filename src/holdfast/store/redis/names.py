@@ -1,6 +1,6 @@
-"""The names that the Lua files use, and what stands for each in the text that the server gets.
+"""The names that the Lua files use, and the number or letter that replaces each before a script is sent.
 
-A script is written with names, and costs what numbers and letters cost: the names are gone before it is sent.
+The scripts are readable, and as fast as with numbers and letters.
 `e.fence` is the fence of an end, `mutable.state` a letter of a mutable, `STATE.queued` the letter of a state, and
 `PROMOTE_LIMIT` a number of the protocol. tests/redis/names.txt has all of them.
 """
@@ -33,20 +33,20 @@ LETTER = {
     State.BLOCKED.value: "b",
 }
 """The states that a mutable or a count knows."""
-HELD = "h"
-"""A job that its limit key holds: blocked to everybody else."""
+DEFERRED = "h"
+"""A job that its limit key defers; shown as blocked."""
 UNREADABLE = "D"
-"""A job whose mutable the scripts cannot read: blocked to everybody else."""
+"""A job whose mutable the scripts cannot read; shown as blocked."""
 DELETED = "x"
-"""In moves: the job was deleted."""
+"""In transitions: the job was deleted."""
 MINUTE_FIELDS = {"count": "n", "waited": "w", "ran": "r"}
-"""The fields of a minute begin with these."""
+"""The first letters of the fields of a minute's stats."""
 PER_CHUNK = 256
 """Jobs that share a hash."""
 GONE_KEPT = 300 * MICROS
-"""For how long a job that was removed as it ended is known by its settlement."""
+"""Microseconds for which the settlement of a job that was deleted at its end is recognised."""
 PIECE = ">I8I8I8"
-"""What stands in front of a piece of output: position, fence and at, each of eight bytes."""
+"""The head of a piece of output: position, fence and at, eight bytes each."""
 MESSAGE_PACK = {
     "fixmap": 0x80, "fixmap_last": 0x8F, "fixarray": 0x90, "fixstr": 0xA0, "nothing": 0xC0, "bin8": 0xC4, "bin16": 0xC5,
     "uint64": 0xCF, "int16": 0xD1, "str8": 0xD9, "str16": 0xDA, "str32": 0xDB,
@@ -57,7 +57,7 @@ LETTERS = {f.name: f.encode_name for f in msgspec.structs.fields(m.WholeMutable)
 
 
 class Code(str):
-    """Lua as it is, where another text is a string of Lua."""
+    """Lua code; other texts become Lua strings."""
 
     __slots__ = ()
 
@@ -78,7 +78,7 @@ _BODY = _places(m.Body)
 
 
 def _lua_kind(hint: Any) -> str | None:
-    """The Lua type of a value that a mutable has; None where any will do."""
+    """The Lua type of a field of a mutable; None if any is valid."""
     if isinstance(hint, types.UnionType):
         [hint] = [part for part in get_args(hint) if part is not type(None)]
     known = {int: "number", str: "string", msgspec.Raw: "string", dict: "table", list: "table", bool: None}
@@ -86,7 +86,7 @@ def _lua_kind(hint: Any) -> str | None:
 
 
 def _body_places() -> dict[str, int]:
-    """Where the numbers at the front of a body have their bytes, and where its words begin; in bytes from 1."""
+    """Byte offsets, from 1, of the numbers at the start of a body and of its texts."""
     at, found = 2, dict[str, int]()  # behind the head of the array
     for name, size in (("created_at", 8), ("run_at", 8), ("priority", 2)):
         found[name] = at + 1  # behind the head of the number
@@ -100,7 +100,7 @@ def _body_places() -> dict[str, int]:
 
 
 def _front() -> dict[str, int]:
-    """The front of the mutable of a job that runs: the head of the map, then `due`: a letter, a number of eight bytes."""
+    """The start of a running job's mutable: the head of the map, then `due`: a letter, a number of eight bytes."""
     letter = MESSAGE_PACK["fixstr"] + 1
     return {
         "letter": letter,
@@ -133,7 +133,7 @@ def _lua(value: Any) -> str:
 RECORDS = {
     "BATCH": _Records(("batch",), _places(m.BatchMessage)),
     "NEW": _Records(("job",), _places(m.NewMessage)),
-    "NOTE": _Records(("said",), _places(m.NoteMessage)),
+    "NOTE": _Records(("noted",), _places(m.NoteMessage)),
     "CHECKPOINT": _Records(("checkpoint",), _places(m.CheckpointMessage)),
     "OUTPUT": _Records(("output",), _places(m.OutputMessage)),
     "END": _Records(("e",), _places(m.EndMessage)),
@@ -150,7 +150,7 @@ RECORDS = {
     "PICKED": _Records(("hand",), _places(m.PickedJobs)),
     "KNOWN_SET": _Records(("set",), _places(m.KnownSet)),
     "SUMS": _Records(("sums",), _places(m.EndSums)),
-    "TURNS": _Records(("turns",), _places(m.TurnRange)),
+    "POSITIONS": _Records(("positions",), _places(m.PositionRange)),
 }
 """Tables whose fields have names: `job.queue` in a script is `job[2]`, `mutable.state` is `mutable.s`."""
 GROUPS: dict[str, dict[str, Any]] = {
@@ -164,9 +164,9 @@ GROUPS: dict[str, dict[str, Any]] = {
     "CLAIM": _places(m.ClaimHead),
     "CLAIMED": _places(m.ClaimedRow),
     "FOUND": _places(m.FoundHead),
-    "MOVES_HEAD": _places(m.MovesHead),
-    "MOVED": {name: 2 * place for name, place in _places(m.MovedFields).items()},
-    "STATE": LETTER | {"held": HELD, "unreadable": UNREADABLE, "deleted": DELETED},
+    "TRANSITIONS_HEAD": _places(m.TransitionsHead),
+    "TRANSITION": {name: 2 * place for name, place in _places(m.TransitionFields).items()},
+    "STATE": LETTER | {"deferred": DEFERRED, "unreadable": UNREADABLE, "deleted": DELETED},
     "MINUTE_OF": MINUTE_FIELDS,
     "BODY": _body_places(),
     "FRONT": _front(),
@@ -194,13 +194,14 @@ CONSTANTS: dict[str, Any] = {
     "PER_CHUNK": PER_CHUNK,
     "GONE_KEPT": GONE_KEPT,
     "TOTAL": "t",
+    "UNSUCCESSFUL": "parked",  # the sorted set of jobs that ended unsuccessfully (dead or cancelled), by number
     "ROW_SIZE": len(_places(m.JobRow)),
     "PIECE": PIECE,
     "PIECE_HEAD": calcsize(">QQQ"),
     "DAMAGED_ID": "^" + DAMAGED_ID.replace("-", "%-") + "(%d+)$",
     "TERMINAL_STATES": _table({LETTER[state.value]: "true" for state in sorted(TERMINAL)}),
     "KNOWN_STATES": _table(dict.fromkeys(LETTER.values(), "true")),
-    "LIFE_KINDS": _table(
+    "MUTABLE_KINDS": _table(
         {
             LETTERS[name]: f"'{kind}'"
             for name, hint in get_type_hints(m.WholeMutable).items()
@@ -230,11 +231,11 @@ def _replaced(found: re.Match[str]) -> str:
 
 
 def rendered(text: str) -> str:
-    """A Lua file with what its names stand for. A field that its kind does not have is a KeyError."""
+    """A Lua file with its names replaced. An unknown field is a KeyError."""
     return _TOKEN.sub(_replaced, text)
 
 
 def listing() -> str:
-    """All names and what stands for each, a line apiece."""
+    """All names and their values, one per line."""
     dotted = {f"{group}.{name}": value for group, names in GROUPS.items() for name, value in names.items()}
     return "".join(f"{name} = {_lua(value)}\n" for name, value in (CONSTANTS | dotted).items())

@@ -1,4 +1,4 @@
-"""From the values of the protocol to what the scripts take: one MessagePack array, and bytes beside it."""
+"""Encodes values of the store protocol for the scripts: one MessagePack array, and bytes as separate arguments."""
 
 from __future__ import annotations
 
@@ -59,24 +59,24 @@ def pack_batch(batch: Batch) -> Args:
 
 
 def is_plain(new: NewJob) -> bool:
-    """Whether a job is due now, and nothing but its body is to be said of it."""
+    """Whether a job is due now and has no options but its body."""
     usual = new.key is None and new.max_depth is None and not new.delay and new.run_at is None
     return usual and new.waiting_for is None and new.limit_key is None and new.extra is None
 
 
 def pack_one(new: NewJob) -> OneArguments:
-    """The arguments of the script for a lone plain job."""
+    """The arguments of enqueue_one.lua."""
     return OneArguments(new.id, new.queue, new.priority, _body(new), str(new.nonce) if new.nonce else b"")
 
 
 @lru_cache(16384)
 def limit_key_text(limit_key: LimitKey) -> str:
-    """A limit key as the scripts know it."""
+    """A limit key in the text form of the scripts."""
     return f"{limit_key.concurrency},{limit_key.interval},{limit_key.burst},{limit_key.weight},{limit_key.name}"
 
 
 def _body(new: NewJob) -> bytes:
-    """The fields of a Body from its id on; the script puts the rest in front. (A tuple is made faster.)"""
+    """The fields of a Body from its id on; the script adds the first ones. (A tuple is faster than a struct.)"""
     parts = (
         new.id,
         new.queue,
@@ -204,7 +204,7 @@ def _patch(patch: Patch, args: Args) -> dict[str, Any]:
         value = getattr(patch, name)
         if value is UNSET:
             continue
-        # A flag that is down, like a count of 0, is not kept at all.
+        # A flag that is false, like a count of 0, is not stored.
         if value is None or (name in _FLAGS and not value):
             drop.append(LETTERS[name])
         else:
@@ -262,16 +262,15 @@ def _ask(ask: Ask) -> AskMessage:
 
 @lru_cache(64)
 def about(holder: Holder) -> str:
-    """A holder as JSON. The same one asks again and again: its text is kept."""
+    """A holder as JSON, cached: the same holder claims repeatedly."""
     return to_json(holder).decode()
 
 
 def pack_where(where: Where, before: str | None, limit: int) -> bytes:
     """The argument of the find script."""
     waiting_for, limit_key = waiting.write(where.waiting_for), None
-    if (
-        where.waiting_for is not None and where.waiting_for.kind == "limit"
-    ):  # found by its limit key: no text is kept of it
+    # Jobs that wait for a limit are found by their limit key: no text is stored for it.
+    if where.waiting_for is not None and where.waiting_for.kind == "limit":
         waiting_for, limit_key = None, where.waiting_for.name
     return _pack(
         FindMessage(

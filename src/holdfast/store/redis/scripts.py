@@ -1,4 +1,4 @@
-"""The Lua scripts, put together from the files beside this one; the server knows each by the digest of its text."""
+"""The Lua scripts, assembled from the files in `lua/`; EVALSHA calls each by the digest of its text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .names import rendered
 
 
 class Script(msgspec.Struct, frozen=True):
-    """One step of the server: its text, and the digest by which EVALSHA calls it."""
+    """One script: its text, and the digest by which EVALSHA calls it."""
 
     name: str
     text: bytes
@@ -26,10 +26,10 @@ def _part(name: str) -> str:
 
 
 def _together(name: str, *parts: str) -> Script:
-    """Each part is a function inside the one before: what it takes from further out costs it no search.
+    """Nests each part as a function inside the one before, which makes Lua's lookup of outer variables fast.
 
-    Every call defines all functions anew, and in one flat text each of them looks for each variable that it uses among
-    all that are used so: as long as the work itself, for a batch of one.
+    Every call defines all functions again; in one flat text, resolving their variables would take as long as the work
+    itself for a batch of one.
     """
     text = ("\nreturn (function()\n".join(parts) + "\nend)()" * (len(parts) - 1)).encode()
     return Script(name, text, sha1(text, usedforsecurity=False).hexdigest().encode())
@@ -62,7 +62,7 @@ NEEDS = {
     "heartbeat": ("job",),
     "holders": ("job",),
 }
-"""What stands in front of each part."""
+"""The parts that each part needs before it."""
 KINDS = ("enqueue", "note", "settle", "change", "claim")
 """The kinds of operation in a batch, in its order."""
 
@@ -77,19 +77,19 @@ def _with_needs(parts: Iterable[str], into: list[str]) -> list[str]:
 
 @cache
 def script(name: str) -> Script:
-    """The script of one name, with what it needs in front of it."""
+    """The script of one name, after `common` and the parts that it needs."""
     return _together(name, *map(_part, _with_needs(("common", name), [])))
 
 
 @cache
 def lone_script(name: str) -> Script:
-    """A script that stands by itself: only what it says that it needs is in front of it."""
+    """A script without `common`, after only the parts that it needs."""
     return _together(name, *map(_part, _with_needs((name,), [])))
 
 
 @cache
 def write_script(*kinds: str) -> Script:
-    """The script that does these kinds of operation: no more of them than a batch has, since each call defines them."""
+    """The write script for these kinds of operation only, since each call defines all its functions."""
     missing = [kind for kind in KINDS if kind not in kinds]
     absent = f"local {', '.join(missing)}\n" if missing else ""
     parts = _with_needs(("common", "record_transition", *(kind for kind in KINDS if kind in kinds)), [])

@@ -1,8 +1,8 @@
-"""Sentinels: who the primary is by the newest answer, whether a failover is under way, how many replicas there are.
+"""Sentinels: follows the current primary, failovers in progress, and the number of replicas.
 
-Every sentinel that can be reached is listened to, since only the one that leads a failover tells of its beginning. It
-does so a moment before it promotes a replica: whoever waits from then on (`settled`) writes nothing that the replaced
-primary, which takes writes for some seconds more, would be left with alone.
+Subscribes to every reachable sentinel, since only the one that leads a failover announces its beginning, just before it
+promotes a replica. Writes wait from then on (`settled`), so that none goes to the replaced primary, which accepts
+writes for some seconds more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .wire import Reply, Wire
 
 log = logging.getLogger("holdfast")
 POLL = 1.0
-"""Seconds between two questions to a sentinel; an event is asked about at once."""
+"""Seconds between two queries of a sentinel; an event triggers one at once."""
 PAUSES = (0.2, 1.0, 5.0)
 """Seconds before each attempt to reach a sentinel again; the last one repeats."""
 NOTICE = 1.0
@@ -29,11 +29,11 @@ EVENTS = (
     *STARTS, "+promoted-slave", "+switch-master", "-failover-abort-no-good-slave", "-failover-abort-slave-timeout",
     "-failover-abort-not-elected", "+sdown", "-sdown", "+slave", "+role-change",
 )  # fmt: skip
-"""What sentinels publish and we listen to."""
+"""The events of sentinels that we subscribe to."""
 
 
 class Sentinels:
-    """Listens to all sentinels of one primary. `moved` is called when another server has become the primary."""
+    """Follows all sentinels of one primary. Calls `moved` when another server has become the primary."""
 
     def __init__(self, address: Address, moved: Callable[[], None]) -> None:
         self._address = address
@@ -48,8 +48,8 @@ class Sentinels:
         self._silent: set[Node] = set()
         self._ids: dict[str, Node] = {}
         self._counts: dict[Node, int] = {}
-        self._holding: set[Node] = set()
-        """Sentinels that have begun a failover, and not ended it."""
+        self._failing_over_at: set[Node] = set()
+        """Sentinels with a failover in progress."""
         self._settled = asyncio.Event()
         self._settled.set()
         self._warned = False
@@ -61,12 +61,12 @@ class Sentinels:
 
     @property
     def named(self) -> Node | None:
-        """The primary by the newest that was heard."""
+        """The primary by the newest answer."""
         return self._primary
 
     @property
     def failing_over(self) -> bool:
-        return bool(self._holding)
+        return bool(self._failing_over_at)
 
     async def settled(self) -> None:
         """Wait for the end of a failover."""
@@ -75,16 +75,16 @@ class Sentinels:
                 await self._settled.wait()
         except TimeoutError:
             raise StoreUnavailable(
-                f"{self._address}: a failover began and has not ended within {self._address.timeout:g} s; nothing was"
-                " written. Look at the sentinels' logs"
+                f"{self._address}: a failover did not finish within {self._address.timeout:g} s; nothing was written."
+                " Check the sentinels' logs"
             ) from None
 
     async def primary(self) -> Node:
-        """Ask all sentinels anew; and listen to them from now on."""
+        """Query all sentinels, and follow them from now on."""
         known = tuple(dict.fromkeys((*self._address.nodes, *self._tasks)))
         verdicts = await ask(self._address, known)
         verdict = newest(verdicts)
-        # Some may not have heard of the last failover yet. If most and all that we hear say so, they are set up anew.
+        # Some may not know the last failover yet. If a majority with all that answer agree, they were set up again.
         agreed = 2 * len(verdicts) > len(known) and self._heard <= verdicts.keys()
         if self._primary is None or verdict.epoch >= self._epoch or agreed:
             self._become(verdict)
@@ -113,46 +113,46 @@ class Sentinels:
         for wire in self._wires:
             wire.forget()
 
-    # -- what is heard
+    # -- answers
 
     def _become(self, verdict: Verdict) -> None:
-        """Take the newest verdict for true."""
+        """Adopt the newest verdict."""
         now = asyncio.get_running_loop().time()
         before, self._primary, self._epoch = self._primary, verdict.node, verdict.epoch
         if before not in (None, verdict.node):
-            self._warn_of_failover(before, None if self._holding else now - self._confirmed + NOTICE)
+            self._warn_of_failover(before, None if self._failing_over_at else now - self._confirmed + NOTICE)
             self._counts.clear()
-            self._holding.clear()
+            self._failing_over_at.clear()
             self._moved()
         self._confirmed = now
 
     def _hear(self, source: Node, verdict: Verdict, *, events_since: bool = False) -> None:
-        """One sentinel has answered; with `events_since` its answer is older than what it has published."""
+        """Process the answer of one sentinel; with `events_since` it is older than its last event."""
         if verdict.epoch > self._epoch:
             self._become(verdict)
         if verdict.node == self._primary:
             self._confirmed = asyncio.get_running_loop().time()
             self._counts[source] = verdict.replicas
             if verdict.failing_over:
-                self._holding.add(source)
+                self._failing_over_at.add(source)
             elif not events_since:
-                self._holding.discard(source)
-        self._open_or_shut()
+                self._failing_over_at.discard(source)
+        self._update_settled()
 
     def _warn_of_failover(self, before: Node | None, window: float | None) -> None:
         if self._address.durability == "replicated":
             loss = "durability=replicated: every acknowledged write had reached the replicas"
         elif window is None:
-            loss = "nothing was sent to the old one since it began; what the old one had not replicated before is lost"
+            loss = "no writes were sent since it began; writes that the old primary had not replicated before are lost"
         else:
-            loss = f"what the old one acknowledged in the last {window:.1f} s may be lost"
+            loss = f"writes that the old primary acknowledged in the last {window:.1f} s may be lost"
         log.warning(
-            "failover of %s: the primary is %s now, and was %s; %s", self._address.master, node_text(self._primary),
-            node_text(before), loss,
+            "failover of %s: the primary was %s and is now %s; %s", self._address.master, node_text(before),
+            node_text(self._primary), loss,
         )  # fmt: skip
 
-    def _open_or_shut(self) -> None:
-        if self._holding:
+    def _update_settled(self) -> None:
+        if self._failing_over_at:
             self._settled.clear()
         else:
             self._settled.set()
@@ -171,7 +171,7 @@ class Sentinels:
                 async with next(talk) as asking, next(talk) as events:
                     faults = 0
                     await self._converse(node, asking, events)
-            except Exception as error:  # noqa: BLE001  # whatever it answers, the next answer may be better
+            except Exception as error:  # noqa: BLE001  # whatever it answers, the next attempt may work
                 self._lost(node, error)
             await asyncio.sleep(PAUSES[min(faults, len(PAUSES) - 1)])
             faults += 1
@@ -187,8 +187,8 @@ class Sentinels:
                 return
             number += 1
             if parts[1].decode() in STARTS:
-                self._holding.add(node)
-                self._open_or_shut()
+                self._failing_over_at.add(node)
+                self._update_settled()
             heard.set()
 
         events.listen(message)
@@ -211,7 +211,7 @@ class Sentinels:
                 self._meet(verdict.sentinels)
 
     def _meet(self, others: Sequence[tuple[str, Node]]) -> None:
-        """Listen to those as well that the URL does not name."""
+        """Follow also the sentinels that the URL does not name."""
         for its_id, node in others:
             if its_id not in self._ids and node not in self._tasks:
                 self._ids[its_id] = node
@@ -222,13 +222,13 @@ class Sentinels:
 
     def _lost(self, node: Node, error: Exception) -> None:
         self._heard.discard(node)
-        self._holding.discard(node)
+        self._failing_over_at.discard(node)
         if len(self._counts) > 1:
             self._counts.pop(node, None)
-        self._open_or_shut()
+        self._update_settled()
         self._silent.add(node)
         if self._silent >= self._tasks.keys() and not self._warned:
             self._warned = True
             log.warning(
-                "no sentinel of %s answers, so a failover would be noticed late: %s", self._address.master, error
+                "no sentinel of %s answers, so a failover would be detected late: %s", self._address.master, error
             )

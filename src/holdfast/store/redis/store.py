@@ -44,18 +44,18 @@ _FIND = script("find")
 _KEY_OWNERS = script("key_owners")
 _OUTPUT = script("output")
 _STATS = script("stats")
-_MOVES = script("transitions")
+_TRANSITIONS = script("transitions")
 _HOLDERS = script("holders")
 _RECORD = script("record")
 _RECORDS = lone_script("records")
 
 
 class RedisStore:
-    """Jobs in Redis or Valkey, shared by any number of machines.
+    """A store in Redis or Valkey, shared by any number of machines.
 
-    1. Every step is one Lua script, so it happens whole or not at all, at the server's own time (`lua/`).
-    2. One connection carries them, made again when it is lost; an error says whether anything was written (`link.py`).
-    3. Another one listens, only while somebody waits for a listener (`wake.py`).
+    1. Every operation is one Lua script, so it is atomic and uses the server's clock (`lua/`).
+    2. They share one connection, reopened after a loss; an error says whether anything was written (`link.py`).
+    3. Another connection receives notifications, only while there are listeners (`wake.py`).
     """
 
     name = "redis"
@@ -98,12 +98,12 @@ class RedisStore:
             await link.close()
 
     async def examine(self) -> list[Finding]:
-        """What `holdfast doctor` says about this store."""
+        """The findings of `holdfast doctor` about this store."""
         link = Link(self.address)
         try:
             return await checks.examine(link)
         except HoldfastError as error:
-            return [Finding(False, str(error), "check the URL, and that the server runs")]
+            return [Finding(False, str(error), "check the URL, and that the server is running")]
         finally:
             await link.close()
 
@@ -130,7 +130,7 @@ class RedisStore:
 
     def _open(self) -> Link:
         if self._link is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open")
+            raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
         return self._link
 
     # -- writing
@@ -147,7 +147,7 @@ class RedisStore:
             reply = await self._run(link, batch, kinds)
         except trouble.OutOfMemory as error:
             if batch.inserts and len(kinds) > 1:
-                # Only new jobs need room: what ends or claims others goes through on its own.
+                # Only new jobs need memory: settlements and claims succeed on their own.
                 raise trouble.Full(str(error)) from error
             raise
         made, noted, settled, changed, claims = reply
@@ -170,12 +170,12 @@ class RedisStore:
     async def _run(self, link: Link, batch: Batch, kinds: list[str]) -> Any:
         what, args = write_script(*kinds), pack_batch(batch)
         if kinds == ["claim"]:
-            # A claim that is lost with its server is claimed again: only the rest is waited for.
+            # A claim that is lost with its server is made again: only other writes wait for durability.
             return await link.run(what, args, fenced=True)
         return await self._durably(link, what, args)
 
     async def _durably(self, link: Link, what: Script, args: Sequence[str | bytes | int]) -> Any:
-        """Run a script that writes, and wait for as much as `durability` asks for."""
+        """Run a script that writes, and wait as `durability` requires."""
         if not self._waiting_for:
             return await link.run(what, args, fenced=True)
         wait = Wait(self.address)
@@ -184,7 +184,7 @@ class RedisStore:
         return reply
 
     def _notify(self, batch: Batch) -> None:
-        """Wake those who wait in this process before the server's hint comes round."""
+        """Notify listeners of this process before the server's notification arrives."""
         listeners = self._listeners
         if not listeners:
             return
@@ -225,7 +225,7 @@ class RedisStore:
         return found
 
     async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
-        """A page; one more than its size is looked for, step by step, to know whether there is a next one."""
+        """A page; reads one job more than its size, to know whether there is a next page."""
         page: list[Record] = []
         before = cursor
         while True:
@@ -250,13 +250,13 @@ class RedisStore:
         return unpack.stats(await self._open().read(_STATS))
 
     async def transitions(self, since: str | None, limit: int) -> Transitions:
-        # It keeps the watch, and nothing else: it may be made again, as if it only read.
+        # It writes only the end of the watch, so it may be repeated like a read.
         return unpack.transitions(
-            await self._open().read(_MOVES, TransitionsArguments(since or b"", limit, micros(WATCH)))
+            await self._open().read(_TRANSITIONS, TransitionsArguments(since or b"", limit, micros(WATCH)))
         )
 
     async def stats_by_minute(self, since: int) -> list[MinuteStats]:
-        """Hour by hour, so that a week of them keeps nobody waiting; an hour goes once all of it is old."""
+        """Reads hour by hour, so that a long range does not block the server."""
         link, head = self._open(), f"{{{self.address.prefix}}}:"
         since = max(since, await self.now() - micros(MINUTE_STATS_KEPT))
         found: list[MinuteStats] = []
@@ -278,5 +278,5 @@ class RedisStore:
 
     def listen(self, topics: Iterable[str]) -> Listener:
         if self._listeners is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open")
+            raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
         return self._listeners.make(topics)

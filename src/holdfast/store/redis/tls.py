@@ -1,4 +1,4 @@
-"""TLS to a server: its files, and what is wrong where one side speaks TLS and the other does not."""
+"""TLS connections: certificate files, and the diagnosis if only one side uses TLS."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from ...core.errors import ConfigError
 
 TLS_PROBE = 1.0
-"""Seconds for which a server may be silent before it is asked in the other way, and that it has to answer that."""
+"""Seconds without an answer before the other mode (TLS or plain) is probed, and the limit of that probe."""
 
 
 def context(ca: str | None, cert: str | None, key: str | None, *, verify: bool) -> ssl.SSLContext:
-    """What a connection needs; ConfigError names a file that cannot be used."""
+    """The TLS context of a connection; ConfigError names a file that cannot be used."""
     for name, path in (("ca", ca), ("cert", cert), ("key", key)):
         if path is not None:
             try:
@@ -23,11 +23,11 @@ def context(ca: str | None, cert: str | None, key: str | None, *, verify: bool) 
     try:
         made = ssl.create_default_context(cafile=ca)
     except ssl.SSLError as error:
-        raise ConfigError(f"?ca={ca} has no certificates in the PEM format ({error.reason})") from None
+        raise ConfigError(f"?ca={ca} contains no PEM certificates ({error.reason})") from None
     if cert is not None:
         _load(made, cert, key)
     elif key is not None:
-        raise ConfigError("?key= is given without ?cert=, which names the certificate of that key")
+        raise ConfigError("?key= is given without ?cert=: add the certificate of that key")
     if not verify:
         made.check_hostname = False
         made.verify_mode = ssl.CERT_NONE
@@ -47,11 +47,11 @@ def _load(made: ssl.SSLContext, cert: str, key: str | None) -> None:
     except ssl.SSLError as error:
         if encrypted:
             file = f"?key={key}" if key else f"?cert={cert}"
-            raise ConfigError(f"the key in {file} is encrypted: give a key without a passphrase") from None
+            raise ConfigError(f"the key in {file} is encrypted: use a key without a passphrase") from None
         if key is None and b"PRIVATE KEY-----" not in Path(cert).read_bytes():
-            raise ConfigError(f"?cert={cert} holds no private key: name the file of its key by ?key=") from None
+            raise ConfigError(f"?cert={cert} contains no private key: name the key file with ?key=") from None
         given = f"?cert={cert}" + (f"&key={key}" if key else "")
-        raise ConfigError(f"{given} is no certificate with its key in the PEM format ({error.reason})") from None
+        raise ConfigError(f"{given} is not a PEM certificate with its private key ({error.reason})") from None
 
 
 async def is_plain(host: str, port: int) -> bool:
@@ -69,16 +69,16 @@ async def is_plain(host: str, port: int) -> bool:
 
 
 async def explain(host: str, port: int, used: ssl.SSLContext | None) -> str:
-    """After a connection that the server cut: ConfigError where TLS is the cause, and else a hint, or nothing."""
+    """Diagnose a connection that the server closed: ConfigError if TLS is the cause, else a hint or an empty text."""
     where, hint = f"{host}:{port}", ""
     try:
         async with asyncio.timeout(TLS_PROBE):
             reader, writer = await asyncio.open_connection(host, port, ssl=used or _trusting())
             try:
                 if used is None:
-                    raise ConfigError(f"{where} speaks TLS: write rediss:// instead of redis://")
-                hint = "; it may want a certificate of its clients: ?cert= and ?key= name one"
-                await reader.read(1)  # nothing is sent, so that what the server has to say arrives
+                    raise ConfigError(f"{where} uses TLS: write rediss:// instead of redis://")
+                hint = "; the server may require a client certificate: set ?cert= and ?key="
+                await reader.read(1)  # nothing is sent, so that a TLS alert of the server arrives
             finally:
                 writer.transport.abort()
     except ssl.SSLError as error:
@@ -86,10 +86,10 @@ async def explain(host: str, port: int, used: ssl.SSLContext | None) -> str:
         if "ALERT" not in reason:
             return ""
         if used is None:
-            raise ConfigError(f"{where} speaks TLS: write rediss:// instead of redis://") from None
+            raise ConfigError(f"{where} uses TLS: write rediss:// instead of redis://") from None
         if reason in ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE"):
-            raise ConfigError(f"{where} wants a certificate of its clients: name one by ?cert= and ?key=") from None
-        raise ConfigError(f"{where} refuses the certificate that ?cert= names ({reason})") from None
+            raise ConfigError(f"{where} requires a client certificate: set ?cert= and ?key=") from None
+        raise ConfigError(f"{where} rejects the certificate of ?cert= ({reason})") from None
     except TimeoutError:
         return ""
     except OSError:

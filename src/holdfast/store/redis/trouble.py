@@ -1,48 +1,48 @@
-"""What a server's errors mean to a caller: did the write happen, and what is there to do."""
+"""Translates errors of a Redis server: whether the write happened, and what to do."""
 
 from __future__ import annotations
 
 from ...core.errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
 
 _SLOT = (
-    "the store's slot is moving to another node key by key; nothing was written. Jobs are taken again when the move has"
-    " ended: finish it, or have `redis-cli --cluster fix` do so"
+    "the store's slot is being migrated to another node; nothing was written. Writes work again after the migration:"
+    " finish it, or run `redis-cli --cluster fix`"
 )
 _MEANING = {
-    "OOM": "it is full (maxmemory) and takes no new jobs; nothing was written. Raise maxmemory, or let jobs finish",
-    "READONLY": "it is a read-only replica; nothing was written. Name the primary, or use redis+sentinel://",
-    "LOADING": "it is still loading its data after a start; nothing was written",
-    "BUSY": "a script of somebody else keeps it busy; nothing was written",
-    "MASTERDOWN": "it is a replica that has lost its primary; nothing was written",
-    "MISCONF": "it cannot save to its disk and refuses writes; nothing was written. Look at its log",
-    "NOREPLICAS": "too few replicas are connected (min-replicas-to-write); nothing was written",
+    "OOM": "the server is full (maxmemory); nothing was written. Raise maxmemory, or let jobs finish",
+    "READONLY": "the server is a read-only replica; nothing was written. Use the primary, or redis+sentinel://",
+    "LOADING": "the server is still loading its data; nothing was written. Try again",
+    "BUSY": "another client's script blocks the server; nothing was written. Wait, or run SCRIPT KILL",
+    "MASTERDOWN": "the server is a replica that has lost its primary; nothing was written",
+    "MISCONF": "the server cannot save to its disk and rejects writes; nothing was written. Check its log",
+    "NOREPLICAS": "too few replicas are connected (min-replicas-to-write); nothing was written. Check them",
     "CLUSTERDOWN": "the cluster is down or a slot has no node; nothing was written",
     "ASK": _SLOT,
     "TRYAGAIN": _SLOT,
-    "UNBLOCKED": "its role has changed",
+    "UNBLOCKED": "the server's role changed",
 }
 _CONFIG = {
-    "NOAUTH": "it wants a password: redis://user:password@host",
-    "WRONGPASS": "it refuses the user name or password of the URL",
-    "NOPERM": "the user of the URL may not do this (ACL)",
-    "NOPROTO": "it does not speak this protocol",
+    "NOAUTH": "the server requires a password: redis://user:password@host",
+    "WRONGPASS": "the server rejects the user name or password of the URL",
+    "NOPERM": "the user of the URL lacks a permission (ACL)",
+    "NOPROTO": "the server does not support this protocol version",
 }
 MOVING = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "NOREPLICAS"})
-"""Errors after which another connection may find a better server."""
+"""Errors after which another connection may find the right server."""
 HALF_MOVED = frozenset({"ASK", "TRYAGAIN"})
-"""Errors of a cluster's node that has a slot which is moving to another one, key by key."""
+"""Errors of a cluster node whose slot is being migrated to another one."""
 
 
 class SlotMoving(StoreUnavailable):
-    """The store's slot is between two nodes of a cluster, for now."""
+    """The store's slot is being migrated between two nodes of a cluster."""
 
 
 class OutOfMemory(StoreUnavailable):
-    """The server is full, and takes no new jobs."""
+    """The server is full (maxmemory) and accepts no new jobs."""
 
 
 class Full(HoldfastError):
-    """A mixed batch met a full server: its parts may fare better one by one."""
+    """The server was full for a mixed batch: parts without new jobs may still be written separately."""
 
     retry_safe = True
 
@@ -53,14 +53,14 @@ def code(error: Exception) -> str:
 
 
 def translate(error: Exception, where: str, *, watched: bool) -> HoldfastError:
-    """The Holdfast error for an error that the server answered with; nothing was written then.
+    """The Holdfast error for an error reply of the server; nothing was written then.
 
-    `watched`: sentinels name another server in place of a replica, so that it is worth waiting.
+    `watched`: sentinels will name another server instead of a replica, so that waiting helps.
     """
     word = code(error)
     if word in _CONFIG:
         return ConfigError(f"{where}: {_CONFIG[word]} ({error})")
     if "unknown command" in str(error).lower():
-        return ConfigError(f"{where}: it lacks a command that Holdfast needs ({error}); Redis 7.0 or newer, or Valkey")
+        return ConfigError(f"{where}: it lacks a command that Holdfast needs ({error}); use Redis 7.0+ or Valkey")
     kind = StoreRefused if word == "READONLY" and not watched else OutOfMemory if word == "OOM" else StoreUnavailable
-    return kind(f"{where}: {_MEANING.get(word, 'it refused')} ({error})")
+    return kind(f"{where}: {_MEANING.get(word, 'the server returned an error')} ({error})")

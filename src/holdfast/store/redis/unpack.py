@@ -1,4 +1,4 @@
-"""From what the scripts answer to the values of the protocol."""
+"""Decodes the answers of the scripts into values of the store protocol."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from ...core.operations import (
 from ...core.waiting import Waiting
 from ..protocol import Versioned
 from .messages import Body, ClaimHead, Line, Mutable
-from .names import DELETED, HELD, LETTER, LETTERS, MESSAGE_PACK, MINUTE_FIELDS, UNREADABLE
+from .names import DEFERRED, DELETED, LETTER, LETTERS, MESSAGE_PACK, MINUTE_FIELDS, UNREADABLE
 
 HOUR, MINUTE = 3600 * MICROS, 60 * MICROS
 STATE = {letter.encode(): state for state, letter in LETTER.items()} | {
-    HELD.encode(): State.BLOCKED.value,
+    DEFERRED.encode(): State.BLOCKED.value,
     UNREADABLE.encode(): State.BLOCKED.value,
 }
-MOVED = STATE | {DELETED.encode(): "deleted"}
+TRANSITION_STATE = STATE | {DELETED.encode(): "deleted"}
 RUNNING = State.RUNNING.value
-_HELD, _UNREADABLE = HELD.encode(), UNREADABLE.encode()
+_DEFERRED, _UNREADABLE = DEFERRED.encode(), UNREADABLE.encode()
 Row = Sequence[Any]
 
 
@@ -82,7 +82,7 @@ _LEAST = Body(0, 0, 0, "", "", "", None, None, "damaged", 1, None, None, None, b
 
 
 def _part_by_part(data: bytes, types: dict[str, Any], least: T, damage: dict[str, str], what: str) -> T:
-    """What can be decoded of a body or a mutable, part by part; the rest is as in `least`, and damage."""
+    """The readable fields of a body or a mutable; the others are as in `least`, and reported as damage."""
     try:
         found: Any = msgspec.msgpack.decode(data)
     except (ValueError, RecursionError):
@@ -125,7 +125,7 @@ def _limit_key(text: str) -> LimitKey:
 def record(
     seq: bytes, state: str, body: bytes, mutable: bytes | None, checkpoint: bytes | None, *, unreadable: bool = False
 ) -> Record:
-    """A job from its stored parts. What cannot be decoded harms this one job only."""
+    """A job from its stored body and mutable. Damaged bytes affect this job only."""
     damage: dict[str, str] = {}
     try:
         its_body = _body(body)
@@ -137,7 +137,7 @@ def record(
         its_mutable = _NEW if mutable is None or unreadable else _mutable(mutable)
     except ValueError:
         its_mutable = _part_by_part(mutable or b"", _MUTABLE, _NEW, damage, "mutable")
-    if unreadable:  # to the scripts, which go by nothing of it
+    if unreadable:  # for the scripts too, which ignore it
         damage["mutable"] = raw_text(mutable or b"")
     return _record(int(seq), state, its_body, its_mutable, checkpoint, damage=damage)
 
@@ -202,7 +202,7 @@ def _record(
 
 
 def claimed(row: Row) -> Claims:
-    """The answer to an ask: a ClaimHead, and a ClaimedRow of each job."""
+    """The answer to a claim: a ClaimHead, and a ClaimedRow of each job."""
     head = ClaimHead(*row[:_CLAIM_HEAD])
     waiting = head.waiting == 1
     if len(row) == _CLAIM_HEAD:
@@ -237,7 +237,7 @@ def records(row: Row) -> Iterator[Record | None]:
             yield None
             continue
         made = record(seq, STATE[state], body, mutable, checkpoint, unreadable=state == _UNREADABLE)
-        if state == _HELD and made.limit_key is not None:
+        if state == _DEFERRED and made.limit_key is not None:
             made.waiting_for = Waiting("limit", made.limit_key.name)
         yield made
 
@@ -307,15 +307,15 @@ def stats(rows: Sequence[Row]) -> list[QueueStats]:
 
 
 def transitions(row: Row) -> Transitions:
-    """Whether something was missed, the cursor, and (at, ids and states in turn) of each step."""
+    """Whether transitions were missed, the cursor, and (at, alternating ids and states) of each entry."""
     missed, cursor, *steps = row
-    told: list[Transition] = []
+    found: list[Transition] = []
     for at, packed in zip(steps[::2], steps[1::2], strict=True):
         with suppress(ValueError, KeyError):  # a step that cannot be decoded is left out
             moved = _moved(packed)
             pairs = zip(moved[::2], moved[1::2], strict=True)
-            told += [Transition(id, MOVED[state.encode()], int(at)) for id, state in pairs]
-    return Transitions(told, cursor.decode(), missed == 1)
+            found += [Transition(id, TRANSITION_STATE[state.encode()], int(at)) for id, state in pairs]
+    return Transitions(found, cursor.decode(), missed == 1)
 
 
 def stats_by_minute(hour: int, flat: Row) -> Iterator[MinuteStats]:

@@ -1,4 +1,4 @@
-"""What sentinels say of the primary, by one question to each."""
+"""Queries sentinels for the primary and its replicas."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from .wire import Lost, ReplyError, Wire, dial
 
 log = logging.getLogger("holdfast")
 GRACE = 0.5
-"""Seconds for which the other sentinels may answer once one of them has."""
+"""Seconds that the other sentinels have to answer after the first one."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What one sentinel says of the primary."""
+    """The answer of one sentinel about the primary."""
 
     epoch: int
     """Raised by every failover, and the same for all sentinels that know of it."""
     node: Node
     failing_over: bool
-    """It is about to be replaced, or is, and the sentinel has not seen that yet."""
+    """A failover is in progress, and the sentinel has not seen its end yet."""
     replicas: int
-    """Replicas that a write has to reach, so that whichever is promoted has it."""
+    """Replicas that a write must reach, so that any promoted one has it."""
     sentinels: tuple[tuple[str, Node], ...]
     """The other sentinels, each with its id."""
 
 
 class Talk:
-    """A connection to one sentinel for the length of a block."""
+    """A connection to one sentinel, as an async context manager."""
 
     def __init__(self, address: Address, node: Node, wires: set[Wire] | None = None) -> None:
         self._address, self._node = address, node
@@ -66,14 +66,14 @@ async def log_in(wire: Wire, username: str | None, password: str | None, where: 
     answer = await wire.call("AUTH", *([username] if username else []), password)
     if isinstance(answer, ReplyError):
         if "without any password configured" in str(answer):
-            log.warning("%s has no password configured; the one of the URL is not used", where)
+            log.warning("%s has no password configured; the password of the URL is not used", where)
             return
         word = str(answer).partition(" ")[0]
-        raise ConfigError(f"{where}: it refuses the user name or password of the URL ({word})")
+        raise ConfigError(f"{where}: the server rejects the user name or password of the URL ({word})")
 
 
 async def ask(address: Address, nodes: Sequence[Node]) -> dict[Node, Verdict]:
-    """What the sentinels say that answer, the others given a moment once one has; StoreUnavailable where none does."""
+    """The sentinels' answers; after the first, the others have GRACE seconds. StoreUnavailable if none answers."""
 
     async def one(node: Node) -> Verdict:
         async with Talk(address, node) as wire:
@@ -117,14 +117,14 @@ def newest(verdicts: dict[Node, Verdict]) -> Verdict:
 
 
 async def question(wire: Wire, address: Address, node: Node) -> Verdict:
-    """Ask one sentinel for its verdict."""
+    """Query one sentinel."""
     name = address.master or ""
     calls = [wire.call("SENTINEL", word, name) for word in ("MASTER", "GET-MASTER-ADDR-BY-NAME", "SENTINELS")]
     if address.durability == "replicated":
         calls.append(wire.call("SENTINEL", "REPLICAS", name))
     master, place, others, *replicas = await asyncio.gather(*calls)
     if isinstance(master, ReplyError) or isinstance(place, ReplyError) or not place:
-        raise StoreUnavailable(f"sentinel {node_text(node)} knows no {name}")
+        raise StoreUnavailable(f"sentinel {node_text(node)} does not monitor a primary named {name!r}: check the URL")
     said = _fields(master)
     met, follow = _rows(others), _rows(replicas[0]) if replicas else []
     primary = (place[0].decode(), int(place[1]))

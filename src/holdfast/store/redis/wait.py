@@ -1,4 +1,4 @@
-"""What a write waits for beyond the server's memory: its disk (durability=fsync), its replicas (replicated)."""
+"""Waits until a write is on the server's disk (durability=fsync) or its replicas (durability=replicated)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from .wire import Reply, ReplyError
 
 
 class Wait:
-    """The command that follows one write, and what its answer says.
+    """The wait command after one write, and the check of its answer.
 
-    `replicated` waits for all replicas that could be promoted, not for one: while a failover is under way, the primary
-    that is replaced still has the others.
+    `replicated` waits for all replicas that could be promoted, not for one: during a failover, the replaced primary
+    still has the others.
     """
 
     def __init__(self, address: Address) -> None:
@@ -26,14 +26,14 @@ class Wait:
         return "WAIT", replicas, self._limit
 
     def check(self, answer: Reply) -> None:
-        """OutcomeUnknown where the write may still be lost."""
+        """Raise OutcomeUnknown if the write may still be lost."""
         where, asked = self._address, f"durability={self._address.durability}"
         if isinstance(answer, ReplyError):
-            raise OutcomeUnknown(f"{where}: {asked} failed ({answer})")
+            raise OutcomeUnknown(f"{where}: {asked} failed ({answer}); the write was made, and may still be lost")
         done: int = answer if isinstance(answer, int) else answer[0]
         if done < self._wanted:
             reached = f" ({done} of {self._wanted} replicas have it)" if self._wanted > 1 else ""
             raise OutcomeUnknown(
-                f"{where}: {asked} was not reached within {where.timeout / 2:g} s{reached}; the write is made, and may"
+                f"{where}: {asked} was not reached within {where.timeout / 2:g} s{reached}; the write was made, and may"
                 " still be lost"
             )

@@ -1,8 +1,8 @@
-"""Waking: listeners, notified by this store's own writes at once and by everybody's through the server's sharded channels.
+"""Listeners: notified by writes of this store object at once, and by other clients through sharded channels.
 
-One connection per store object, made when somebody first listens. Whoever waits for the end of a job listens on the
-channel `job` as well, which tells the scripts that it is worth naming each one. A listener also rings once its topics are
-subscribed to: whatever was published before that is then looked for.
+One connection per store object, opened by the first listener. A listener for the end of a job also subscribes to the
+channel `job`, so that the scripts publish the end of each job. A listener is also notified once its topics are
+subscribed, so that its owner checks for events before that.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ log = logging.getLogger("holdfast")
 PAUSES = (0.05, 0.2, 1.0, 5.0)
 """Seconds before each attempt to listen again; the last one repeats."""
 MARK = "job"
-"""The channel on which somebody listens who waits for the end of any job."""
+"""The channel of everyone who waits for the end of any job."""
 PING_EVERY = 15.0
-"""Seconds of silence after which the server is asked whether it is still there."""
+"""Seconds without data after which the server is sent a PING."""
 
 
 class Listeners:
-    """All listeners of one store object, and the connection that rings them for other processes."""
+    """All listeners of one store object, and the connection that receives notifications for them."""
 
     def __init__(self, address: Address, key: str) -> None:
         self._address = address
@@ -38,7 +38,7 @@ class Listeners:
         self._all: set[LocalListener] = set()
         self._topics: Counter[str] = Counter()
         self._leaving: Counter[str] = Counter()
-        """Subscriptions that we have ended, and the server has not confirmed yet."""
+        """Unsubscribed topics that the server has not confirmed yet."""
         self._listening: asyncio.Task[None] | None = None
         self._wire: Wire | None = None
         self._heard = False
@@ -75,20 +75,20 @@ class Listeners:
             loop.call_later(LINGER, self._rest)
 
     def _rest(self) -> None:
-        """Nobody has listened for a while: let the connection go."""
+        """Close the connection after some time without listeners."""
         if not self._all and self._listening is not None:
             self._listening.cancel()
             self._listening = None
 
     def _mark(self, listener: LocalListener, by: int) -> list[str]:
-        """Count the listeners that wait for jobs; [MARK] where this is the first."""
+        """Count the listeners that wait for jobs; returns [MARK] for the first."""
         if not any(topic.startswith("job/") for topic in listener.topics):
             return []
         self._topics[MARK] += by
         return [MARK] if self._topics[MARK] == by else []
 
     def notify(self, topics: Iterable[str]) -> None:
-        """Ring for a write of this store object."""
+        """Notify listeners of a write of this store object."""
         if self._all:
             notified = set(topics)
             for listener in self._all:
@@ -144,7 +144,7 @@ class Listeners:
                 self._heard = False
                 await asyncio.wait([wire.ended], timeout=PING_EVERY)
                 if not self._heard and not wire.closed:
-                    # Silence may be peace or a dead line: ask, and leave if that is not answered either.
+                    # Idle, or a dead connection: send a PING, and reconnect if it is not answered.
                     wire.send("PING")
                     await asyncio.wait([wire.ended], timeout=self._address.timeout)
                     if not self._heard:
@@ -175,7 +175,7 @@ class Listeners:
             self._unsubscribed(parts[1].decode().removeprefix(self._head))
 
     def _unsubscribed(self, topic: str) -> None:
-        """We have left, or, where we have not, the slot has moved: the server says so by ending the subscription."""
+        """A subscription ended: by us, or, if not, because the slot has moved to another node."""
         if self._leaving[topic] > 0:
             self._leaving[topic] -= 1
         elif self._topics[topic] > 0 and self._wire is not None:
@@ -184,4 +184,4 @@ class Listeners:
     def _warn(self, error: Exception | Lost) -> None:
         if not self._warned:
             self._warned = True
-            log.warning("no hints from %s for now, polling instead: %s", self._address, error)
+            log.warning("no notifications from %s for now, polling instead: %s", self._address, error)

@@ -1,4 +1,4 @@
-"""One connection that speaks RESP: calls leave at once, answers come back in their order."""
+"""One RESP connection: calls are pipelined, answers come back in order."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ ReplyError = hiredis.ReplyError
 _MORE = object()
 _forgotten: list[object] = []
 BUFFER = 64 * 1024
-"""Bytes that one read takes at most. (asyncio would make room for four times as much, each time anew.)"""
+"""Maximum bytes of one read. (asyncio would allocate four times as much for each read.)"""
 _pack = cast("Callable[[tuple[str | bytes | int, ...]], bytes]", getattr(hiredis, "pack_command"))  # noqa: B009  # its stub says a tuple of one
 
 
 class Lost(Exception):
-    """The connection ended, or did not answer in time, while a call was under way."""
+    """The connection ended, or did not answer in time, during a call."""
 
 
 class Wire(asyncio.BufferedProtocol):
     """Calls and answers over one transport.
 
-    1. Sends each call as it is made, so that several are under way at once, and gives answers out in order.
-    2. Notices a server that has stopped answering: the oldest call waits for `patience` seconds, at most twice that.
-    3. Hands everything to `on_message` instead where it is set: a connection that listens has no answers.
+    1. Sends each call at once, so that several are pending, and assigns answers in order.
+    2. Detects a server that stopped answering: the oldest call waits `patience` seconds, at most twice that.
+    3. Passes everything to `on_message` if it is set: a subscribed connection has no answers.
     """
 
     def __init__(self, patience: float, on_message: Callable[[Reply], None] | None = None) -> None:
@@ -50,7 +50,7 @@ class Wire(asyncio.BufferedProtocol):
         self._retiring = False
         self.closed = False
         self.fences = b""
-        """Which fences the server may give; empty: it was not asked (fences.lua)."""
+        """The answer of fences.lua; empty before it was read."""
         self.ended = self._loop.create_future()
         """Done once the connection has ended."""
 
@@ -79,13 +79,13 @@ class Wire(asyncio.BufferedProtocol):
         self._on_message = on_message
 
     def close(self) -> None:
-        """End the connection; what is under way is lost."""
+        """Close the connection; pending calls raise Lost."""
         if self._transport is not None and not self.closed:
             self._transport.abort()
         self._end(Lost("the connection was closed"))
 
     def retire(self) -> None:
-        """End the connection once what is under way is answered."""
+        """Close the connection once pending calls are answered."""
         self._retiring = True
         if not self._waiting:
             self.close()
@@ -97,10 +97,10 @@ class Wire(asyncio.BufferedProtocol):
             release(transport)
 
     def forget(self) -> None:
-        """In a forked child: let go of the socket without a word to server or loop.
+        """In a forked child: release the socket without using the connection or the loop.
 
-        Its number goes to /dev/null instead of being closed, so that nobody else gets it while the transport, which
-        cannot be closed without its loop, believes to own it. The transport is kept, for it would complain.
+        Its descriptor is redirected to /dev/null instead of closed, so that it is not reused while the transport, which
+        cannot be closed without its loop, refers to it. The transport is kept, since its finalizer would warn.
         """
         transport, self._transport, self.closed = self._transport, None, True
         if transport is None:
@@ -113,7 +113,7 @@ class Wire(asyncio.BufferedProtocol):
             os.close(nothing)
 
     def _look(self) -> None:
-        """Is somebody still answering?"""
+        """Check whether the server still answers."""
         self._watch = None
         if not self._waiting:
             return
@@ -172,7 +172,7 @@ class Wire(asyncio.BufferedProtocol):
 async def dial(
     host: str, port: int, *, path: str | None = None, tls: ssl.SSLContext | None = None, patience: float
 ) -> Wire:
-    """A wire to one server, at a host's port or a socket's path; OSError where there is none within `patience`."""
+    """Connect to one server, by host and port or by socket path; OSError if that fails within `patience` seconds."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(patience):
@@ -188,13 +188,13 @@ async def dial(
 
 
 async def _dial_tls(host: str, port: int, tls: ssl.SSLContext, patience: float) -> Wire:
-    """The same over TLS. A server without it takes the handshake for the beginning of a command, and is silent."""
+    """The same over TLS. A server without TLS takes the handshake for an incomplete command and does not answer."""
     loop = asyncio.get_running_loop()
     connecting = loop.create_task(loop.create_connection(lambda: Wire(patience), host, port, ssl=tls))
     try:
         done, _ = await asyncio.wait([connecting], timeout=min(TLS_PROBE, patience / 2))
         if not done and await is_plain(host, port):
-            raise ConfigError(f"{host}:{port} speaks no TLS: write redis:// instead of rediss://")
+            raise ConfigError(f"{host}:{port} does not use TLS: write redis:// instead of rediss://")
         return (await connecting)[1]
     finally:
         connecting.cancel()

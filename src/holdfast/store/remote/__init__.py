@@ -1,4 +1,4 @@
-"""Jobs behind another Holdfast's `serve`: for workers without database credentials, and a broker for a bucket."""
+"""The store of a `holdfast serve` server: for workers without database credentials, and a broker for a bucket."""
 
 from .store import RemoteStore
 

@@ -1,4 +1,4 @@
-"""Where a server is: from a URL to a base address, a token and options."""
+"""The address of a server: base URL, token and options, parsed from the store URL."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ...core.url import Url
 
 OPTIONS = ("token_file", "timeout", "ca", "cert", "key", "verify")
 _PATH = "/:!$&'()*+,;="
-"""What stands for itself in a path."""
+"""Characters that need no quoting in a path."""
 LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """A server's place. Frozen, so that siblings share it."""
+    """The address of a server. Frozen, so that siblings share it."""
 
     base: str
-    """The URL that the routes are below, without a slash at its end."""
+    """The base URL of the routes, without a slash at its end."""
     host: str
     token_file: str | None = None
     ca: str | None = None
@@ -30,38 +30,38 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     verify: bool = True
     timeout: float = 15.0
-    """Seconds of silence after which a call is given up."""
+    """Seconds without data after which a call fails."""
 
     def __str__(self) -> str:
         return self.base
 
     @property
     def private(self) -> bool:
-        """Whether nobody on the way can read along."""
+        """Whether the connection is encrypted or local."""
         return self.base.startswith("https:") or self.host in LOCAL
 
     def token(self) -> str | None:
-        """The token, read anew each time: a file may have been replaced."""
+        """The token, read each time: the file may have been replaced."""
         if self.token_file is None:
             return _checked(os.environ.get("HOLDFAST_TOKEN", ""), "HOLDFAST_TOKEN") or None
         try:
             text = Path(self.token_file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the token file {self.token_file} cannot be read: {error}") from None
+            raise ConfigError(f"the token file {self.token_file} cannot be read: {error}; check ?token_file=") from None
         token = _checked(text, f"the token file {self.token_file}")
         if not token:
-            raise ConfigError(f"the token file {self.token_file} is empty")
+            raise ConfigError(f"the token file {self.token_file} is empty: write a token into it")
         return token
 
     def tls(self) -> ssl.SSLContext | bool:
-        """How the server's certificate is checked; True is the usual way."""
+        """The TLS context; True: the default verification."""
         if not self.base.startswith("https:") or (self.ca is None and self.cert is None and self.verify):
             return True
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.cert is not None:
                 context.load_cert_chain(self.cert, self.key)
-        except OSError as error:  # which ssl's own errors are too
+        except OSError as error:  # includes ssl.SSLError
             raise ConfigError(f"{self.base}: the files of ?ca=, ?cert= and ?key= cannot be used: {error}") from None
         if not self.verify:
             context.check_hostname = False
@@ -73,9 +73,9 @@ def parse(url: Url) -> Address:
     """The address that a URL names."""
     options = url.options
     if url.username is not None:
-        raise url.wrong("a token does not belong into a URL; set HOLDFAST_TOKEN, or name a ?token_file=")
+        raise url.wrong("do not put a token into the URL; set HOLDFAST_TOKEN, or name a file with ?token_file=")
     if len(url.hosts) != 1 or not url.hosts[0][0]:
-        raise url.wrong("name the server: http://host:port")
+        raise url.wrong("it names no server: write http://host:port")
     verify = options.get("verify", "yes")
     if verify not in ("yes", "no"):
         raise url.wrong("verify must be yes or no")
@@ -84,7 +84,7 @@ def parse(url: Url) -> Address:
     except ValueError:
         timeout = 0.0
     if not 0 < timeout < 1e6:
-        raise url.wrong("timeout is a number of seconds above 0")
+        raise url.wrong("timeout must be a number of seconds above 0")
     return Address(
         base=f"{url.scheme}://{url.authority}{quote(url.path.rstrip('/'), safe=_PATH)}",
         host=url.hosts[0][0].lower(),
@@ -100,5 +100,5 @@ def parse(url: Url) -> Address:
 def _checked(text: str, source: str) -> str:
     token = text.strip()
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError(f"{source} holds something that is no token")  # and is not shown: it may be one, mistyped
+        raise ConfigError(f"{source} is not a token: use printable ASCII without spaces")  # not shown: may be secret
     return token

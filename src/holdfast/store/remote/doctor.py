@@ -1,4 +1,4 @@
-"""What may be wrong between a client and its server, in words: reach, version, token, latency."""
+"""Checks of the connection between a client and its server: reachability, version, token, latency."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .address import Address
 from .link import Link
 
 SLOW = 0.1
-"""Seconds of a round trip from which it is worth a word."""
+"""Seconds of a round trip from which it is reported as slow."""
 PINGS = 5
-"""Round trips, of which the median is told."""
+"""Round trips, of which the median is reported."""
 
 
 async def examine(link: Link, address: Address, clock: Clock) -> list[Finding]:
-    """Look at everything; the findings in the order in which a person would want to read them."""
+    """Run all checks; returns the findings, the most important first."""
     hello = await link.call(HELLO)
     same = hello.version == __version__
     findings = [
         Finding(True, f"{address} answers, in front of a {hello.store} store"),
-        Finding(same, f"the server is Holdfast {hello.version}, this is {__version__}", "run the same on both sides"),
+        Finding(same, f"the server is Holdfast {hello.version}, this is {__version__}", "run the same version"),
         _sweeping(hello.features),
         _token(hello.roles, address),
         *await link.call(WARNINGS),
@@ -32,19 +32,19 @@ async def examine(link: Link, address: Address, clock: Clock) -> list[Finding]:
         await link.call(NOW)
         took.append(clock.monotonic() - before)
     typical = sorted(took)[PINGS // 2]
-    near = "every claim and settlement waits for it: move the workers nearer to the server"
+    near = "every claim and settlement takes at least this long: run the workers closer to the server"
     return [*findings, Finding(typical < SLOW, f"a call takes {typical * 1000:.1f} ms", near)]
 
 
 def _sweeping(features: tuple[str, ...]) -> Finding:
     if "sweeps" in features:
-        return Finding(True, "the server looks for lost leases")
-    return Finding(True, "the server does not look for lost leases: workers do")
+        return Finding(True, "the server recovers jobs of expired leases")
+    return Finding(True, "the server does not recover jobs of expired leases: workers do")
 
 
 def _token(roles: tuple[str, ...], address: Address) -> Finding:
     if address.token() is None:
-        return Finding(True, "the server lets this machine in without a token")
+        return Finding(True, "the server accepts this machine without a token")
     if not address.private:
-        return Finding(False, "the token travels unencrypted", "name the server by https://…")
+        return Finding(False, "the token is sent unencrypted", "use an https:// URL")
     return Finding(True, f"the token allows: {', '.join(roles)}")

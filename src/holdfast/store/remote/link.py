@@ -1,4 +1,4 @@
-"""The link to the server: calls over kept connections, and what becomes of a lost answer."""
+"""The connection pool to a server: calls, and their repeats after a lost answer."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from .address import Address
 
 A = TypeVar("A")
 CLIENT_CONNECTIONS = 64
-"""Of one store object; what comes beyond waits its turn."""
+"""Connections of one store object; further calls wait."""
 PIECEWISE_BYTES = 2**20
-"""Bytes of a body from which it is sent piece by piece, so that others get their turn meanwhile."""
+"""Bytes of a body from which it is sent in pieces, so that the event loop is not blocked."""
 KEPT = 4.0
-"""Seconds for which an idle connection is kept: less than servers do, so that none closes as it is used again."""
+"""Seconds that an idle connection is kept: less than servers keep it, so that none is closed while it is reused."""
 NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
-"""What OpenSSL makes of an answer that is no TLS."""
+"""Reasons of OpenSSL for an answer that is not TLS."""
 _forgotten: list[object] = []
-"""Connections of a parent process or an ended loop: kept, for they would complain, and disturb, as they go."""
+"""Connections of a parent process or an ended loop: kept, since their finalizers would warn or fail."""
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Knows its sockets, and can be left without a word."""
+    """A connector that knows its sockets, and can be abandoned without warnings."""
 
     def __init__(self, address: Address) -> None:
         self.sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -54,7 +54,7 @@ class _Connector(aiohttp.TCPConnector):
         return made
 
     def transports(self) -> list[asyncio.Transport]:
-        """Of the connections that are kept and those that are in use."""
+        """The transports of idle and used connections."""
         kept = [one for pool in self._conns.values() for one, _ in pool]
         return [one.transport for one in (*kept, *self._acquired) if one.transport is not None]
 
@@ -64,11 +64,11 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class Link:
-    """One client's connections to one server, made as they are needed; belongs to one event loop.
+    """One client's connections to one server, opened when needed; belongs to one event loop.
 
-    1. A call that could not be sent is StoreUnavailable.
-    2. One that was sent and not answered is asked for again by its request id, or made again where that does no harm.
-    3. Where nobody knows its answer any more it is OutcomeUnknown, or, where it only reads, StoreUnavailable.
+    1. A call that could not be sent raises StoreUnavailable.
+    2. The answer of a call that was sent and not answered is queried by its request id; a harmless call is repeated.
+    3. If its answer stays unknown, it raises OutcomeUnknown, or StoreUnavailable if it only reads.
     """
 
     def __init__(self, address: Address, entropy: Entropy) -> None:
@@ -89,7 +89,7 @@ class Link:
         self._readers: dict[str, msgspec.json.Decoder[Any]] = {}
 
     async def call(self, method: Method[A], *arguments: Any) -> A:
-        """Make one call, and be sure of its answer."""
+        """Make one call and return its decoded answer."""
         body = msgspec.json.encode(arguments)
         if method.kind == "once":
             answer = await self._once(method.name, body)
@@ -110,7 +110,7 @@ class Link:
             try:
                 return await self._post(RECALL, b"", request)
             except (trouble.Unsent, trouble.Lost, trouble.NotTaken, ConfigError):
-                raise self._unsure(lost) from lost  # the question was refused, which says nothing of the write
+                raise self._unsure(lost) from lost  # the query was refused: the write may have happened
 
     async def _again(self, method: Method[Any], body: bytes) -> bytes:
         try:
@@ -123,7 +123,7 @@ class Link:
             except (trouble.Unsent, trouble.Lost) as error:
                 if method.kind == "repeats":
                     raise self._unsure(lost) from lost
-                raise StoreUnavailable(f"{self.address}: {error}") from error
+                raise StoreUnavailable(f"{self.address}: no answer to {method.name}: {error}; try again") from error
 
     def _unsure(self, lost: trouble.Lost) -> OutcomeUnknown:
         return OutcomeUnknown(f"{self.address}: {lost}; the write may have happened")
@@ -136,7 +136,7 @@ class Link:
     async def _sent(
         self, name: str, body: bytes, request: str | None = None, silence: float | None = None
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """One request, and its answer where that is a success."""
+        """Send one request; yields its response if it is a success."""
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         if request is not None:
             headers[REQUEST_HEADER] = request
@@ -160,7 +160,7 @@ class Link:
 
     @asynccontextmanager
     async def stream(self, name: str, body: bytes, silence: float) -> AsyncGenerator[aiohttp.StreamReader]:
-        """An answer that goes on and on; Lost where it ends, or falls silent for too long."""
+        """A streamed response; raises Lost if it ends, or after `silence` seconds without data."""
         async with self._sent(name, body, silence=silence) as response:
             yield response.content
 
@@ -168,7 +168,7 @@ class Link:
         await self._session.close()
 
     def release(self) -> None:
-        """When the loop has ended: close all sockets."""
+        """Close all sockets after the loop has ended."""
         self._connector.forgotten = True
         _forgotten.append((self._connector, self._session))
         for each in self._connector.transports():
@@ -178,10 +178,10 @@ class Link:
         self._session.detach()
 
     def forget(self) -> None:
-        """In a forked child: let go of all sockets without a word to server or loop.
+        """In a forked child: release all sockets without using the connections or the loop.
 
-        Their numbers go to /dev/null instead of being closed, so that nobody else gets them while transports, which
-        cannot be closed without their loop, believe to own them.
+        Their descriptors are redirected to /dev/null instead of closed, so that they are not reused while transports,
+        which cannot be closed without their loop, refer to them.
         """
         self._connector.forgotten = True
         _forgotten.append((self._connector, self._session))
@@ -194,10 +194,10 @@ class Link:
 
 
 def _why(error: aiohttp.ClientError) -> str:
-    """What kept a connection from being made, in the system's words."""
+    """Why a connection failed, as the system reports it."""
     reason = getattr(error, "os_error", None)
     if isinstance(reason, ssl.SSLError) and reason.reason in NO_TLS:
-        return "it speaks no TLS: write http:// instead of https://"
+        return "the server does not use TLS: write http:// instead of https://"
     if isinstance(reason, ConnectionError) and reason.errno is not None:
         return os.strerror(reason.errno)
     return str(reason or error) or type(error).__name__

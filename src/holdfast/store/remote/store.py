@@ -20,7 +20,7 @@ from ...core.operations import (
     Transitions,
     Where,
 )
-from .. import rpc as wire
+from .. import rpc
 from ..protocol import Answers, Batch, Finding, Listener, Versioned
 from . import doctor, trouble
 from .address import Address
@@ -29,10 +29,10 @@ from .wake import Listeners
 
 
 class RemoteStore:
-    """Jobs in whatever store a server has.
+    """The store of a server, whatever kind it is.
 
-    1. Every call is one request; a lost answer is asked for again by the request's id (`link.py`).
-    2. Hints come through one stream, only while somebody waits for a listener (`wake.py`).
+    1. Every call is one request; a lost answer is queried again by the request id (`link.py`).
+    2. Notifications come through one stream, only while there are listeners (`wake.py`).
     3. Time, order and leases are those of the server's store; nothing is kept here.
     """
 
@@ -41,7 +41,7 @@ class RemoteStore:
     def __init__(self, address: Address, clock: Clock) -> None:
         self.address = address
         self.features: frozenset[str] = frozenset()
-        """Those of the server's store, from when this one is first opened."""
+        """The features of the server's store, once this one was opened."""
         self._clock = clock
         self._link: Link | None = None
         self._listeners: Listeners | None = None
@@ -53,7 +53,7 @@ class RemoteStore:
             return
         link = Link(self.address, fresh_entropy())
         try:
-            self.features = frozenset((await link.call(wire.HELLO)).features)
+            self.features = frozenset((await link.call(rpc.HELLO)).features)
         except GeneratorExit:  # its loop has ended: nothing can be awaited
             link.release()
             raise
@@ -71,7 +71,7 @@ class RemoteStore:
             await link.close()
 
     async def warnings(self) -> list[Finding]:
-        return await self._open().call(wire.WARNINGS)
+        return await self._open().call(rpc.WARNINGS)
 
     def sibling(self) -> RemoteStore:
         return RemoteStore(self.address, self._clock)
@@ -88,7 +88,7 @@ class RemoteStore:
 
     def _open(self) -> Link:
         if self._link is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open")
+            raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
         return self._link
 
     async def examine(self) -> list[Finding]:
@@ -96,63 +96,63 @@ class RemoteStore:
         try:
             return await doctor.examine(link, self.address, self._clock)
         except (HoldfastError, trouble.Failed) as error:
-            return [Finding(False, str(error), "is `holdfast serve` running there, and the token right?")]
+            return [Finding(False, str(error), "check that `holdfast serve` runs there, and the token")]
         finally:
             await link.close()
 
     # -- writing
 
     async def write(self, batch: Batch) -> Answers:
-        return await self._open().call(wire.WRITE, batch)
+        return await self._open().call(rpc.WRITE, batch)
 
     async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
-        return await self._open().call(wire.HEARTBEAT, holders)
+        return await self._open().call(rpc.HEARTBEAT, holders)
 
     async def leave(self, holders: Sequence[str]) -> None:
-        await self._open().call(wire.LEAVE, holders)
+        await self._open().call(rpc.LEAVE, holders)
 
     async def tidy(self, limit: int) -> Tidied:
-        return await self._open().call(wire.TIDY, limit)
+        return await self._open().call(rpc.TIDY, limit)
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
-        return await self._open().call(wire.PUT_RECORD, kind, name, value, expect)
+        return await self._open().call(rpc.PUT_RECORD, kind, name, value, expect)
 
     # -- reading
 
     async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
-        return await self._open().call(wire.EXPIRED, limit, holder)
+        return await self._open().call(rpc.EXPIRED, limit, holder)
 
     async def get(self, ids: Sequence[str]) -> list[Record | None]:
-        return await self._open().call(wire.GET, ids)
+        return await self._open().call(rpc.GET, ids)
 
     async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
-        return await self._open().call(wire.FIND, where, cursor, limit)
+        return await self._open().call(rpc.FIND, where, cursor, limit)
 
     async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
-        return await self._open().call(wire.KEY_OWNERS, keys)
+        return await self._open().call(rpc.KEY_OWNERS, keys)
 
     async def output(self, id: str, position: int, limit: int) -> list[Printed]:
-        return await self._open().call(wire.OUTPUT, id, position, limit)
+        return await self._open().call(rpc.OUTPUT, id, position, limit)
 
     async def stats(self) -> list[QueueStats]:
-        return await self._open().call(wire.STATS)
+        return await self._open().call(rpc.STATS)
 
     async def transitions(self, since: str | None, limit: int) -> Transitions:
-        return await self._open().call(wire.TRANSITIONS, since, limit)
+        return await self._open().call(rpc.TRANSITIONS, since, limit)
 
     async def stats_by_minute(self, since: int) -> list[MinuteStats]:
-        return await self._open().call(wire.STATS_BY_MINUTE, since)
+        return await self._open().call(rpc.STATS_BY_MINUTE, since)
 
     async def holders(self) -> list[HolderInfo]:
-        return await self._open().call(wire.HOLDERS)
+        return await self._open().call(rpc.HOLDERS)
 
     async def records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
-        return await self._open().call(wire.RECORDS, kinds)
+        return await self._open().call(rpc.RECORDS, kinds)
 
     async def now(self) -> int:
-        return await self._open().call(wire.NOW)
+        return await self._open().call(rpc.NOW)
 
     def listen(self, topics: Iterable[str]) -> Listener:
         if self._listeners is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open")
+            raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
         return self._listeners.make(topics)

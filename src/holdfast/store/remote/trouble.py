@@ -1,4 +1,4 @@
-"""What a server's refusal means to a caller: did the write happen, and what is there to do."""
+"""Translates error responses of a server: whether the write happened, and what to do."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from ..rpc import PROTOCOL_HEADER, Problem
 
 
 class Unsent(Exception):
-    """There is no connection: the request never left."""
+    """No connection: the request was not sent."""
 
 
 class Lost(Exception):
-    """The request was sent, and no answer to it came back."""
+    """The request was sent, and no answer came back."""
 
 
 class NotTaken(StoreUnavailable):
-    """Refused at the server's door, before the request was looked at: nothing of this very request was done."""
+    """The server refused the request before it was processed: nothing of this request was done."""
 
 
 class Failed(Exception):
-    """The server's store raised something that is no error of Holdfast's; group commit then looks for its cause."""
+    """The server's store raised an error that is not Holdfast's; group commit then looks for its cause."""
 
 
 ERRORS: dict[str, type[Exception]] = {
     each.__name__: each
     for each in (StoreUnavailable, StoreRefused, OutcomeUnknown, ConfigError, InvalidJob, PayloadTooLarge, ValueError)
 }
-"""What a server's store raises is raised here as well."""
+"""Errors of the server's store that are raised here as well."""
 ERRORS[StoreLost.__name__] = StoreUnavailable  # the server can be restarted on another store
 
 
 OURS = "urn:holdfast:problem:"
 NOT_MADE = frozenset({f"{OURS}store-unavailable", f"{OURS}busy"})
-"""Answers at the server's door, before a request is looked at."""
+"""Responses before a request is processed."""
 
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes, where: str) -> Exception:
-    """The error for an answer that is no success."""
+    """The error for a response that is not a success."""
     problem = _problem(body)
     ours = PROTOCOL_HEADER in headers
     if ours and (known := ERRORS.get(problem.error)) is not None:
@@ -57,22 +57,22 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, where: str) ->
         return Failed(f"{where}: {problem.detail}")
     said = f" ({problem.detail or problem.title})" if problem.detail or problem.title else ""
     if status == 401:
-        return ConfigError(f"{where} does not take this token, or wants one: set HOLDFAST_TOKEN, or ?token_file={said}")
+        return ConfigError(f"{where} rejects the token, or requires one: set HOLDFAST_TOKEN, or ?token_file={said}")
     if status == 403:
-        return ConfigError(f"{where} does not allow this; a store needs a token with the role work{said}")
+        return ConfigError(f"{where} forbids this request: use a token with the role work{said}")
     if status == 413:
-        return PayloadTooLarge(f"{where}: more than the server takes at once{said}; nothing was stored")
+        return PayloadTooLarge(f"{where}: the request is larger than the server accepts{said}; nothing was stored")
     if status in (408, 429) or problem.type in NOT_MADE:
-        return NotTaken(f"{where} did not take the request{said}; nothing was written")
+        return NotTaken(f"{where} did not accept the request{said}; nothing was written")
     if 300 <= status < 400:
-        place = headers.get("Location", "it does not say where")
-        return ConfigError(f"{where} sends its callers elsewhere; name that place instead: {place}")
+        place = headers.get("Location", "(no Location header)")
+        return ConfigError(f"{where} redirects to another URL; use that one instead: {place}")
     if problem.type.startswith(OURS) and status < 500:
-        return ConfigError(f"{where} refuses: {problem.detail}")
+        return ConfigError(f"{where} rejects the request: {problem.detail}")
     if 200 <= status < 500:
-        return ConfigError(f"{where} is no Holdfast server that serves its store: it answered {status}{said}")
-    # Something between us and the server answered in its place: nobody knows how far the request came.
-    return Lost(f"the answer was {status}{said}")
+        return ConfigError(f"{where} is not a Holdfast server that serves its store: it answered HTTP {status}{said}")
+    # A proxy answered instead of the server: it is unknown whether the request was processed.
+    return Lost(f"the answer was HTTP {status}{said}")
 
 
 def _problem(body: bytes) -> Problem:

@@ -1,1 +1,1 @@
-"""Processes that jobs run in: started under a process guard, drained while they print, ended as a whole tree."""
+"""Processes of jobs: started under a process guard, their output read while they run, ended as a whole tree."""

@@ -1,4 +1,4 @@
-"""Processes that a dead worker leaves to its supervisor, which adopts them, awaits their end and collects them."""
+"""Orphaned processes of a crashed worker: its supervisor adopts them, waits for their end and reaps them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from .process_table import mark_of
 
 ORPHANS_GRACE = 2.0
-"""Seconds in which orphaned nannies end what they stand above, before a sweep does it for them."""
+"""Seconds in which orphaned process guards end their job's processes, before a sweep kills them."""
 ORPHANS_EVERY = 0.02
-"""Seconds between two looks whether they have."""
+"""Seconds between two checks whether they have ended."""
 _PR_SET_CHILD_SUBREAPER = 36
 """An option of prctl(2), as in `process_guard.py`, which is a program and cannot be imported."""
 
@@ -31,7 +31,7 @@ class Adopted:
     """The children of this process that it did not start."""
 
     def reap(self, own: set[int]) -> set[int]:
-        """Collect the dead among them; those that live."""
+        """Reap those that have ended; returns those that live."""
         living: set[int] = set()
         for pid in _children() - own:
             with suppress(ChildProcessError):
@@ -40,7 +40,7 @@ class Adopted:
         return living
 
     async def gone(self, own: Callable[[], set[int]], worker: int) -> None:
-        """Wait, within reason, until those that ran a dead worker's jobs are gone: their nannies see to it.
+        """Wait, at most ORPHANS_GRACE, until the processes of a crashed worker's jobs have ended.
 
         Others are left alone: a program that was started before us by the same process, a container's stray shell.
         """

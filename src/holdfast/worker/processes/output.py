@@ -1,6 +1,6 @@
-"""What a job prints, on its way to the store: drained by a thread as fast as it comes, written a few times a second.
+"""Output of a job: a thread reads it as fast as it comes, and it is written to the store a few times a second.
 
-The child is never kept waiting: what comes faster than the store takes it is let go, the oldest first.
+The job never waits for the store: output that comes faster than the store accepts it is dropped, the oldest first.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ...core.operations import Output
 
 logger = logging.getLogger("holdfast")
 READ = 1 << 16
-"""Bytes of one read: what a pipe holds."""
+"""Bytes of one read: the capacity of a pipe."""
 OUTPUT_PAUSE = 0.2
 """Seconds between two writes of one job's output."""
 WRITE_TRIES = 3
-"""Tries of one write of output; what it had is lost then."""
-MOST_LEFT = 1 << 22
-"""Bytes that are read at most after the child has ended: more than a pipe holds."""
-Say = Callable[..., Awaitable[bool]]
+"""Attempts to write one piece of output; after that the piece is lost."""
+MAX_REMAINING = 1 << 22
+"""Bytes that are read, at most, after the child has ended: more than the capacity of a pipe."""
+WriteNote = Callable[..., Awaitable[bool]]
 
 
-class LocalListener:
-    """The newest bytes that have not been written yet."""
+class RingBuffer:
+    """The newest `limit` bytes that have not been written yet. Thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -40,7 +40,7 @@ class LocalListener:
         self._at = 0
 
     def put(self, data: bytes) -> bool:
-        """Add what was printed; whether there was nothing before."""
+        """Add output; True if the buffer was empty before."""
         with self._lock:
             first = not self._pieces
             self._pieces.append(data)
@@ -56,7 +56,7 @@ class LocalListener:
             return first
 
     def take(self) -> tuple[int, bytes] | None:
-        """Everything, and where it begins."""
+        """Remove and return everything, with its position in the output; None if empty."""
         with self._lock:
             if not self._pieces:
                 return None
@@ -67,13 +67,13 @@ class LocalListener:
 
 
 class Printer:
-    """Reads a pipe from a thread of its own, and writes notes of it. `fd` is given to the child as its output."""
+    """Reads a pipe on its own thread, and writes its data as notes. `fd` is the child's standard output."""
 
-    def __init__(self, say: Say, limit: int) -> None:
-        self._say = say
+    def __init__(self, write_note: WriteNote, limit: int) -> None:
+        self._write_note = write_note
         self._limit = limit
         self._loop = asyncio.get_running_loop()
-        self._notify = LocalListener(limit)
+        self._buffer = RingBuffer(limit)
         self._reading, self.fd = os.pipe()
         self._stop_reading, self._stop_writing = os.pipe()
         os.set_blocking(self._reading, False)
@@ -83,7 +83,7 @@ class Printer:
         self._thread = threading.Thread(target=self._drain, name="holdfast-output", daemon=True)
 
     def start(self) -> None:
-        """The child has its end of the pipe: close ours, and begin to read."""
+        """The child has its end of the pipe: close ours and begin to read."""
         os.close(self.fd)
         self._thread.start()
 
@@ -91,18 +91,18 @@ class Printer:
         poll = select.poll()
         poll.register(self._reading, select.POLLIN | select.POLLHUP)
         poll.register(self._stop_reading, select.POLLIN | select.POLLHUP)
-        left = MOST_LEFT
+        left = MAX_REMAINING
         while left > 0:
             ready = {fd for fd, _ in poll.poll()}
             data = os.read(self._reading, READ) if self._reading in ready else None
             if data == b"" or (data is None and self._stop_reading in ready):
                 return
             if self._stop_reading in ready:
-                left -= READ  # whoever still prints has escaped, and shall not keep us here
-            if data and self._notify.put(data):
+                left -= READ  # a process that escaped may still print: do not read for ever
+            if data and self._buffer.put(data):
                 try:
                     self._loop.call_soon_threadsafe(self._soon)
-                except RuntimeError:  # the loop is closed: nobody writes any more, but the child may still print
+                except RuntimeError:  # the loop is closed: nothing is written any more, but the child may still print
                     continue
 
     def _soon(self) -> None:
@@ -110,7 +110,7 @@ class Printer:
             self._writing = self._loop.create_task(self._write())
 
     async def _write(self) -> None:
-        while not self._lost and (piece := self._notify.take()) is not None:
+        while not self._lost and (piece := self._buffer.take()) is not None:
             await self._put(output=Output(*piece, self._limit))
             await asyncio.wait([self._pausing], timeout=OUTPUT_PAUSE)
         self._writing = None
@@ -118,15 +118,15 @@ class Printer:
     async def _put(self, **note: Any) -> None:
         for number in range(WRITE_TRIES):
             try:
-                self._lost = not await self._say(**note)
+                self._lost = not await self._write_note(**note)
             except HoldfastError as error:
-                logger.warning("writing a job's output failed: %s", error)
+                logger.warning("could not write the output of a job to the store: %s", error)
                 await asyncio.sleep(OUTPUT_PAUSE * (number + 1))
             else:
                 return
 
     async def finish(self, **also: Any) -> None:
-        """The child has ended: read what is left in the pipe, write it, and with it what else is to be noted."""
+        """The child has ended: read the rest of the pipe, and write it together with the fields of `also`."""
         os.close(self._stop_writing)
         await asyncio.to_thread(self._thread.join)
         os.close(self._reading)
@@ -134,7 +134,7 @@ class Printer:
         self._pausing.set_result(None)
         if self._writing is not None:
             await self._writing
-        if (piece := self._notify.take()) is not None:
+        if (piece := self._buffer.take()) is not None:
             also["output"] = Output(*piece, self._limit)
         if also and not self._lost:
             await self._put(**also)

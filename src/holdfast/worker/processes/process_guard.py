@@ -1,16 +1,16 @@
-"""The process guard: stands above one job's processes, and does not leave before all of them are gone.
+"""The process guard: parent of one job's processes, which ends only after all of them have ended.
 
-Run as a script with nothing but the standard library, since one is started for every job:
+Runs as a script with only the standard library, since one is started for every job:
 
     python -I -S process_guard.py STATUS_FD WORKER_PID COMMAND…
 
-1. It adopts whatever its descendants leave behind (a subreaper), so that a double-forked daemon stays within reach.
-2. SIGTERM: end the job's processes, with SIGTERM. SIGUSR1: end them now, with SIGKILL.
-3. If the worker dies, however suddenly, the kernel sends it SIGUSR1; if the process guard dies, the command gets SIGKILL.
-4. Once the command has ended, what it left running is ended too: SIGTERM, and a second later SIGKILL.
-5. It says `pid N` at the start and `exit N` or `signal N` at the very end, on STATUS_FD.
+1. It adopts orphans of its descendants (a subreaper), so that it can also end double-forked daemons.
+2. SIGTERM: sends SIGTERM to the job's processes. SIGUSR1: sends SIGKILL.
+3. If the worker crashes, the kernel sends SIGUSR1 to the guard; if the guard crashes, the command gets SIGKILL.
+4. Once the command has ended, the processes that it left get SIGTERM, and a second later SIGKILL.
+5. It writes `pid N` at the start and `exit N` or `signal N` at the very end to STATUS_FD.
 
-Without Linux there is no subreaper and no /proc: there it reaches the command's process group, and no further.
+Other systems than Linux have no subreaper and no /proc: there it ends only the command's process group.
 """
 
 # ruff: noqa: SIM105  # contextlib would cost a millisecond of every job
@@ -23,9 +23,9 @@ import signal
 import sys
 
 LEFTOVERS = 1.0
-"""Seconds between SIGTERM and SIGKILL for what a command left running."""
+"""Seconds between SIGTERM and SIGKILL for processes that a command left running."""
 PR_SET_PDEATHSIG = 1
-"""An option of prctl(2): the signal at the death of the parent."""
+"""An option of prctl(2): the signal when the parent ends."""
 PR_SET_CHILD_SUBREAPER = 36
 """An option of prctl(2): orphans below become children of this process."""
 
@@ -58,8 +58,8 @@ def descendants() -> list[int]:
     return found
 
 
-def strike(command: int, number: int) -> None:
-    """Signal everything below; a stopped process is woken, so that it can hear."""
+def signal_tree(command: int, number: int) -> None:
+    """Signal all descendants; SIGCONT lets stopped processes handle it."""
     try:
         pids = descendants()
     except OSError:
@@ -73,7 +73,7 @@ def strike(command: int, number: int) -> None:
 
 
 def start(command: list[str], status: int) -> int:
-    """Run the command in a session of its own; it dies with the process guard."""
+    """Run the command in its own session; it is killed if the process guard ends."""
     process_guard = os.getpid()
     pid = os.fork()
     if pid:
@@ -95,11 +95,11 @@ def start(command: list[str], status: int) -> int:
 
 
 def ignore(*_: object) -> None:
-    """The signal has done its work: it woke us."""
+    """Handler for a signal that only has to wake the main loop."""
 
 
 def reap(command: int, ended: int | None) -> tuple[int | None, bool]:
-    """Collect the dead: the command's status once it is among them, and whether anybody is left."""
+    """Reap ended children: returns the command's status once it has ended, and whether any child is left."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -114,16 +114,16 @@ def reap(command: int, ended: int | None) -> tuple[int | None, bool]:
 def main() -> None:
     status, worker = int(sys.argv[1]), int(sys.argv[2])
     os.set_inheritable(status, False)
-    heard: list[int] = []
+    received: list[int] = []
 
-    def hear(number: int, _: object) -> None:
-        heard.append(number)
+    def receive(number: int, _: object) -> None:
+        received.append(number)
 
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM):
-        signal.signal(number, hear)
+        signal.signal(number, receive)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, ignore)
@@ -133,7 +133,7 @@ def main() -> None:
         return
     command = start(sys.argv[3:], status)
     os.write(status, b"pid %d\n" % command)
-    for fd in range(3, 64):  # what belongs to the command alone, so that its end can be seen
+    for fd in range(3, 64):  # descriptors of the command, so that their end can be detected
         if fd not in (status, reading, writing):
             try:
                 os.close(fd)
@@ -141,19 +141,19 @@ def main() -> None:
                 pass
     ended, tidying, killing = None, False, False
     while True:
-        ended, anybody = reap(command, ended)
-        if not anybody:
+        ended, any_left = reap(command, ended)
+        if not any_left:
             break
         if ended is not None and not tidying:
             tidying = True
             signal.setitimer(signal.ITIMER_REAL, LEFTOVERS)
-        while heard:
-            if heard.pop(0) == signal.SIGTERM:
-                strike(command, signal.SIGTERM)
+        while received:
+            if received.pop(0) == signal.SIGTERM:
+                signal_tree(command, signal.SIGTERM)
             else:
                 killing = True
-        if killing or tidying:  # again and again: a process that was being made has not heard the last one
-            strike(command, signal.SIGKILL if killing else signal.SIGTERM)
+        if killing or tidying:  # repeatedly: a process that was just forked has missed the last one
+            signal_tree(command, signal.SIGKILL if killing else signal.SIGTERM)
         select.select([reading], [], [], 0.02 if killing else 0.1 if tidying else None)
         try:
             os.set_blocking(reading, False)

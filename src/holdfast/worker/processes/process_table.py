@@ -1,6 +1,6 @@
-"""Which processes live, by what they are and not by their number alone; and the sweep of what a dead worker left.
+"""Process table: identifies processes by id and start time, and kills processes that crashed workers left behind.
 
-A process id is given again and again. Together with the moment it started it names one process for good.
+Process ids are reused. Together with the start time they identify one process.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ...core.clock import boot_offset
 MARKER = "HOLDFAST_JOB"
 """The environment variable by which a job's processes are found: `worker pid:its start:pid namespace:job:fence`."""
 SWEEP_ROUNDS = 20
-"""Looks at the process table, at the most, for what was being forked meanwhile."""
+"""Scans of the process table, at most, to find processes that were forked meanwhile."""
 _TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-"""Nanoseconds."""
+"""Nanoseconds of one clock tick."""
 
 
 def start_of(pid: int) -> str | None:
-    """When a process started, in the machine's own words; None where there is none (or only its remains)."""
+    """The start time of a process, as the system reports it; None if there is none, or only a zombie."""
     if sys.platform == "linux":
         try:
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             return None
-        # The kernel tells it by the time since boot of whoever asks.
+        # The kernel reports it relative to the boot time of the reader's time namespace.
         return None if fields[0] in (b"Z", b"X") else str(int(fields[19]) - boot_offset() // _TICK)
     asked = subprocess.run(["/bin/ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, check=False)
     return asked.stdout.decode().strip() or None
@@ -48,23 +48,23 @@ os.register_at_fork(after_in_child=own_start.cache_clear)
 
 
 def lives(pid: int, start: str) -> bool:
-    """Whether the very process that had this id and this start is still there."""
+    """Whether exactly the process with this id and start time still lives."""
     found = start_of(pid)
     if found is None or found == start:
         return found is not None
-    # Seen from two time namespaces, the start is rounded to ticks differently. No id comes again within two of them.
+    # Two time namespaces round the start to ticks differently. No id is reused within two ticks.
     return found.isdigit() and start.isdigit() and abs(int(found) - int(start)) <= 1
 
 
 def signal_process(pid: int, start: str, number: int) -> bool:
-    """Signal that very process, never another that has got its id since; False if it is gone."""
+    """Signal exactly that process, never one that reused its id; False if it has ended."""
     if hasattr(os, "pidfd_open"):
         try:
             handle = os.pidfd_open(pid)
         except OSError:
             return False
         with closing(os.fdopen(handle, "rb", buffering=0)):
-            # The handle names one process; if that is the one we mean now, it is so when the signal arrives.
+            # The handle refers to one process: if it matches now, it still does when the signal arrives.
             if not lives(pid, start):
                 return False
             with suppress(ProcessLookupError):
@@ -80,7 +80,7 @@ def signal_process(pid: int, start: str, number: int) -> bool:
 
 
 def memory_of_tree(pid: int) -> int:
-    """Bytes that a process and its descendants have in use; 0 where the machine does not say."""
+    """Resident memory of a process and its descendants in bytes; 0 if the platform does not report it."""
     total = 0
     with suppress(OSError, ValueError, IndexError):
         total = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -91,12 +91,12 @@ def memory_of_tree(pid: int) -> int:
 
 
 def marker(job: str, fence: int) -> str:
-    """The mark of one claim's processes."""
+    """The marker of one claim's processes."""
     return f"{os.getpid()}:{own_start()}:{_namespace()}:{job}:{fence}"
 
 
 def marked() -> list[tuple[int, str]]:
-    """Every process of this user that runs in some job, with its mark. Linux only: [] elsewhere."""
+    """Every process of this user that belongs to a job, with its marker. Linux only: [] elsewhere."""
     if not Path("/proc").is_dir():
         return []
     pids = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
@@ -104,7 +104,7 @@ def marked() -> list[tuple[int, str]]:
 
 
 def mark_of(pid: int) -> str | None:
-    """The mark that a process of this user carries."""
+    """The marker of a process of this user; None if it has none."""
     prefix, folder = f"{MARKER}=".encode(), Path(f"/proc/{pid}")
     with suppress(OSError):
         if folder.stat().st_uid == os.getuid():
@@ -115,17 +115,17 @@ def mark_of(pid: int) -> str | None:
 
 
 def kill_marked(mark: str) -> int:
-    """Kill everything that carries this mark, until nothing does; how many there were."""
+    """Kill all processes with this marker; returns how many there were."""
     return _kill(mark.__eq__)
 
 
 def sweep() -> int:
-    """Kill what jobs of workers that are gone have left running on this machine; how many there were."""
-    return _kill(_forsaken)
+    """Kill processes on this machine that belong to jobs of ended workers; returns how many there were."""
+    return _kill(_is_orphaned)
 
 
-def _forsaken(mark: str) -> bool:
-    """Whether the worker that it names is gone. One in a container of this machine has ids that mean nothing here."""
+def _is_orphaned(mark: str) -> bool:
+    """Whether the marker's worker has ended. Ids of other pid namespaces (containers) are not comparable."""
     worker, start, namespace, *_ = (*mark.split(":", 3), "", "")
     return worker.isdigit() and namespace == _namespace() and not lives(int(worker), start)
 
@@ -142,9 +142,9 @@ def _kill(wanted: Callable[[str], bool]) -> int:
     killed: set[tuple[int, str]] = set()
     for _ in range(SWEEP_ROUNDS):  # again, for what was being forked meanwhile
         found = [(pid, start_of(pid)) for pid, mark in marked() if wanted(mark) and pid != os.getpid()]
-        struck = {(pid, at) for pid, at in found if at is not None and signal_process(pid, at, signal.SIGKILL)}
-        if not struck:
+        signalled = {(pid, at) for pid, at in found if at is not None and signal_process(pid, at, signal.SIGKILL)}
+        if not signalled:
             break
-        killed |= struck
+        killed |= signalled
         sleep(0.01)
     return len(killed)

@@ -1,4 +1,4 @@
-"""One job's processes: started under a process guard, watched until the last of them is gone, ended as a whole."""
+"""The process tree of one job: started under a process guard, watched until all have ended, ended as a whole."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ T = TypeVar("T")
 TERM_GRACE = 5.0
 """Seconds that a job's processes get between SIGTERM and SIGKILL."""
 SHORT_TERM_GRACE = 1.0
-"""The same, where the worker is about to leave or the claim is lost."""
+"""The same, if the worker stops or the claim is lost."""
 _PROCESS_GUARD = str(Path(__file__).with_name("process_guard.py"))
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a command ended. Neither code nor signal: its process guard was killed, and it with her."""
+    """How a command ended. Neither code nor signal: its process guard was killed, and the command with it."""
 
     code: int | None = None
     signal: int | None = None
 
     @property
     def words(self) -> str:
-        """As a person would say it."""
+        """A description for error messages."""
         if self.signal is not None:
             return f"killed by signal {self.signal}"
         if self.code is None:
@@ -41,7 +41,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class Tree:
-    """A command with everything it starts. `ended` is done once all of it is gone."""
+    """A command with all its descendants. `ended` is done once all of them have ended."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Tree:
         self._loop = asyncio.get_running_loop()
         self._reading, writing = os.pipe()
         os.set_blocking(self._reading, False)
-        self._said = b""
+        self._status = b""
         self._mark = env.get(MARKER)
         self.started: asyncio.Future[int] = self._loop.create_future()
         """The command's process id."""
@@ -77,35 +77,33 @@ class Tree:
             raise
         finally:
             os.close(writing)
-        self._loop.add_reader(self._reading, self._hear)
+        self._loop.add_reader(self._reading, self._on_status)
 
-    def _hear(self) -> None:
+    def _on_status(self) -> None:
         try:
             data = os.read(self._reading, 4096)
         except BlockingIOError:
             return
         if data:
-            self._said += data
-            word, _, rest = self._said.partition(b"\n")
-            if rest or self._said.endswith(b"\n"):
-                self._tell_pid(word)
+            self._status += data
+            line, _, rest = self._status.partition(b"\n")
+            if rest or self._status.endswith(b"\n"):
+                self._set_pid(line)
             return
         self._loop.remove_reader(self._reading)
         os.close(self._reading)
         self._process_guard.wait()  # it closes its status as it ends
         if not self.started.done():
             self.started.cancel()
-        self._loop.create_task(self._end_with(_ending(self._said))).add_done_callback(_never_fails)
+        self._loop.create_task(self._end_with(_ending(self._status))).add_done_callback(_never_fails)
 
     async def _end_with(self, ending: Ending) -> None:
         if ending == Ending() and self._mark:
-            await asyncio.to_thread(
-                kill_marked, self._mark
-            )  # the process guard was killed: nobody else looks after the rest
+            await asyncio.to_thread(kill_marked, self._mark)  # the process guard was killed: end the rest here
         if not self.ended.done():
             self.ended.set_result(ending)
 
-    def _tell_pid(self, line: bytes) -> None:
+    def _set_pid(self, line: bytes) -> None:
         if line.startswith(b"pid ") and not self.started.done():
             self.started.set_result(int(line[4:]))
 
@@ -114,7 +112,7 @@ class Tree:
             self._process_guard.send_signal(number)
 
     async def end(self, patience: float) -> Ending:
-        """SIGTERM to all, SIGKILL after `patience` seconds; returns when all are gone, cancelled or not."""
+        """SIGTERM to all, SIGKILL after `patience` seconds; returns when all have ended, even if cancelled."""
         return await unhindered(self._end(patience))
 
     async def _end(self, patience: float) -> Ending:
@@ -127,7 +125,7 @@ class Tree:
 
 
 async def unhindered(work: Coroutine[Any, Any, T]) -> T:
-    """Finish this, however often the caller is cancelled meanwhile."""
+    """Finish `work`, however often the caller is cancelled meanwhile."""
     task = asyncio.ensure_future(work)
     while not task.done():
         try:
@@ -143,11 +141,11 @@ def _never_fails(task: asyncio.Task[None]) -> None:
         task.result()
 
 
-def _ending(said: bytes) -> Ending:
-    for line in said.splitlines():
-        word, _, number = line.partition(b" ")
-        if word == b"exit":
+def _ending(status: bytes) -> Ending:
+    for line in status.splitlines():
+        kind, _, number = line.partition(b" ")
+        if kind == b"exit":
             return Ending(code=int(number))
-        if word == b"signal":
+        if kind == b"signal":
             return Ending(signal=int(number))
     return Ending()

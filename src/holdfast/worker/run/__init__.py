@@ -1,4 +1,4 @@
-"""RUN: one claim in, one outcome out. Nothing here writes to the store but what a job says of itself."""
+"""Running one claim to its outcome. Only the notes of a job (progress, output) are written to the store here."""
 
 from .batch import Batch
 from .run import Run

@@ -1,4 +1,4 @@
-"""One call for several runs: each hands in what it brings, waits, and gets its own part of what the call returns."""
+"""One call for several runs: each adds its item, waits, and gets its own part of the returned list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SharingRun(Protocol):
-    """What a batch asks of a run."""
+    """What a batch needs of a run."""
 
     batch: Batch | None
     runner: asyncio.Task[None] | None
@@ -21,7 +21,7 @@ class SharingRun(Protocol):
 
     @property
     def stopped(self) -> bool:
-        """Whether anybody asked it to stop."""
+        """Whether it was asked to stop."""
         ...
 
     def stop(self, why: str) -> None:
@@ -32,10 +32,10 @@ class SharingRun(Protocol):
 class Batch:
     """The runs of one task that share a call.
 
-    1. While it gathers, runs are added; one that is asked to stop leaves at once.
-    2. Closed, it calls the function as soon as every run has handed in its item, or has ended without.
-    3. Each run goes on with its own part, and ends on its own. While the call runs it serves them all: it is
-       interrupted only once each of them was asked to stop.
+    1. While it is open, runs are added; a run that is asked to stop leaves at once.
+    2. Once closed, it calls the function as soon as every run has added its item, or has ended without one.
+    3. Each run continues with its own part and ends on its own. The call is cancelled only after all its runs were
+       asked to stop.
     """
 
     def __init__(self, task: Task[..., Any], call: Callable[[list[Any]], Awaitable[Any]]) -> None:
@@ -49,30 +49,30 @@ class Batch:
     @property
     def room(self) -> int:
         """How many more runs it takes."""
-        most = 0 if self.task.batch is None or self._closed else self.task.batch.size
-        return max(0, most - len(self.runs))
+        max_runs = 0 if self.task.batch is None or self._closed else self.task.batch.size
+        return max(0, max_runs - len(self.runs))
 
     def add(self, run: SharingRun) -> None:
-        """One more run."""
+        """Add a run."""
         self.runs[run] = None
         run.batch = self
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no more runs."""
         self._closed = True
-        self._go()
+        self._call_if_complete()
 
     def leave(self, run: SharingRun) -> None:
-        """A run has ended, however it did."""
+        """A run has ended, with any outcome."""
         del self.runs[run]
         if self._calling is None:
             self._shares.pop(run, None)
-            self._go()
+            self._call_if_complete()
 
     async def share(self, run: SharingRun, item: Any, starts: Callable[[], None]) -> Any:
-        """Hand in a run's item, and wait for its part of the call. `starts` is told when the call begins."""
+        """Add a run's item, and wait for its part of the result. `starts` is called when the call begins."""
         share = self._shares[run] = _Share(item, starts)
-        self._go()
+        self._call_if_complete()
         return await share.part
 
     def stop(self, run: SharingRun) -> None:
@@ -83,7 +83,7 @@ class Batch:
         elif all(one.stopped for one in self.runs):
             self._calling.cancel()
 
-    def _go(self) -> None:
+    def _call_if_complete(self) -> None:
         if self._closed and self._calling is None and self._shares and len(self._shares) == len(self.runs):
             self._calling = asyncio.create_task(self._run())
 
@@ -101,7 +101,7 @@ class Batch:
 
 
 class _Share:
-    """What one run brings to a call, and gets of it."""
+    """The item of one run, and its part of the result."""
 
     def __init__(self, item: Any, starts: Callable[[], None]) -> None:
         self.item = item
@@ -112,7 +112,7 @@ class _Share:
         if self.part.done():
             return
         if isinstance(part, StopIteration):  # a future cannot carry it
-            part = RuntimeError(f"the task gave {part!r}")
+            part = RuntimeError(f"the batch task returned or raised {part!r}, which cannot be passed on")
         if isinstance(part, BaseException):
             self.part.set_exception(part)
         else:

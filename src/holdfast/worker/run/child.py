@@ -1,7 +1,7 @@
-"""The child's side: a process that runs one claim at a time, for a worker at the other end of its line.
+"""The child process: runs one claim at a time for its worker, connected by a socket.
 
-`python -m holdfast.worker.run.child LINE_FD PIPES_FD`. The job runs in the main thread; the line is served by another,
-so that progress, checkpoints and the wish to stop pass while it works.
+`python -m holdfast.worker.run.child LINE_FD PIPES_FD`. The job runs in the main thread; another thread serves the
+connection, so that progress, checkpoints and stop requests pass while the job runs.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from ...tasks.batch import item_of, only_part
 from ...tasks.context import Context
 from ..progress_writer import ProgressWriter
 from . import explain
-from .line import Answer, Broken, Done, Load, Log, Said, Start, Stop, ToChild, frame, next_frame
+from .line import Answer, Broken, Done, Load, Log, Start, Stop, ToChild, WriteNote, frame, next_frame
 
 
 class Line:
-    """The child's end, on a loop and thread of its own."""
+    """The child's end of the connection, on its own event loop and thread."""
 
     def __init__(self, line: socket.socket) -> None:
         self._socket = line
-        self.heard: SimpleQueue[Load | Start | None] = SimpleQueue()
+        self.received: SimpleQueue[Load | Start | None] = SimpleQueue()
         self.context: Context | None = None
         self.loop = asyncio.new_event_loop()
         self._waiting: dict[int, asyncio.Future[bool]] = {}
@@ -50,46 +50,46 @@ class Line:
 
     def _serve(self) -> None:
         self.loop.run_until_complete(self._listen())
-        self.heard.put(None)
-        os._exit(0)  # nobody is there to work for
+        self.received.put(None)
+        os._exit(0)  # the worker has ended
 
     async def _listen(self) -> None:
         reader, self._writer = await asyncio.open_connection(sock=self._socket)
         decode = msgspec.msgpack.Decoder(ToChild).decode
         while (data := await next_frame(reader)) is not None:
-            word = decode(data)
-            if isinstance(word, Load | Start):
-                self.heard.put(word)
-            elif isinstance(word, Stop):
+            message = decode(data)
+            if isinstance(message, Load | Start):
+                self.received.put(message)
+            elif isinstance(message, Stop):
                 if self.context is not None:
-                    self.context.ask_to_stop(word.why)
-            elif (waiter := self._waiting.pop(word.number, None)) is not None and not waiter.done():
-                _settle(waiter, word)
+                    self.context.ask_to_stop(message.why)
+            elif (waiter := self._waiting.pop(message.number, None)) is not None and not waiter.done():
+                _settle(waiter, message)
 
     async def note(self, note: Note) -> bool:
-        """Have a note written by the worker."""
+        """Ask the worker to write a note; False if the claim has ended."""
         self._number += 1
         waiter = self._waiting[self._number] = self.loop.create_future()
-        self._writer.write(frame(Said(self._number, note)))
+        self._writer.write(frame(WriteNote(self._number, note)))
         return await waiter
 
-    def log(self, word: Log) -> None:
-        """From any thread."""
-        self.loop.call_soon_threadsafe(self._write, frame(word))
+    def log(self, message: Log) -> None:
+        """Send a log record. May be called from any thread."""
+        self.loop.call_soon_threadsafe(self._write, frame(message))
 
     def _write(self, data: bytes) -> None:
         self._writer.write(data)
 
-    def end(self, word: Done | Broken, context: Context | None = None) -> None:
-        """The last word about a claim, behind everything that was said before; returns when it is on its way."""
-        asyncio.run_coroutine_threadsafe(self._end(word, context), self.loop).result()
+    def end(self, message: Done | Broken, context: Context | None = None) -> None:
+        """Send the last message about a claim, after all others; returns when it is sent."""
+        asyncio.run_coroutine_threadsafe(self._end(message, context), self.loop).result()
 
-    async def _end(self, word: Done | Broken, context: Context | None) -> None:
+    async def _end(self, message: Done | Broken, context: Context | None) -> None:
         if context is not None and (note := context.progress_note()) is not None:
             await self.note(note)
         while self._waiting:
             await asyncio.wait(list(self._waiting.values()))
-        self._writer.write(frame(word))
+        self._writer.write(frame(message))
         await self._writer.drain()
 
 
@@ -101,7 +101,7 @@ def _settle(waiter: asyncio.Future[bool], answer: Answer) -> None:
 
 
 class _Forward(logging.Handler):
-    """Sends what is logged here to the worker's log."""
+    """Sends log records to the worker's log."""
 
     def __init__(self, line: Line) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class _Forward(logging.Handler):
 
 
 class _Stopped(BaseException):
-    """SIGTERM, in the middle of the job's own code: its `finally` blocks run."""
+    """SIGTERM, raised inside the job's code so that its `finally` blocks run."""
 
 
 def run(app: Holdfast, line: Line, start: Start) -> Outcome:
@@ -167,7 +167,7 @@ async def _notes(clock: Clock, line: Line, start: Start) -> ProgressWriter:
 
 @contextlib.contextmanager
 def redirected(pipes: socket.socket, wanted: bool) -> Any:
-    """Send standard output and error to the pipe that the worker passed, for the length of one job."""
+    """Send standard output and error to the pipe that the worker passed, during one job."""
     if not wanted:
         yield
         return
@@ -196,11 +196,11 @@ def _on_term(*_: object) -> None:
 
 
 def main() -> None:
-    """Serve until the line ends."""
+    """Run claims until the worker closes the connection."""
     line, pipes = Line(socket.socket(fileno=int(sys.argv[1]))), socket.socket(fileno=int(sys.argv[2]))
     for fd in (int(sys.argv[1]), int(sys.argv[2])):
         os.set_inheritable(fd, False)
-    load = line.heard.get()
+    load = line.received.get()
     assert isinstance(load, Load)
     sys.path[:] = load.path
     logging.basicConfig(level=load.log_level, handlers=[_Forward(line)], force=True)
@@ -209,7 +209,7 @@ def main() -> None:
     except BaseException as error:  # noqa: BLE001  # whatever the user's module raises
         line.end(Broken(*explain.describe(error)))
         os._exit(1)
-    while isinstance(start := line.heard.get(), Start):
+    while isinstance(start := line.received.get(), Start):
         try:
             with redirected(pipes, start.redirect):
                 signal.signal(signal.SIGTERM, _on_term)

@@ -1,4 +1,4 @@
-"""What an exception or a returned value means for a job: its outcome, in words that a person can use."""
+"""Turns an exception or a returned value into the outcome of a job, with a readable error text."""
 
 from __future__ import annotations
 
@@ -67,13 +67,15 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
     if isinstance(error, ProcessFailed):
         text, trace = str(error), None
     elif isinstance(error, InvalidJob | UnknownTask) and not ran:
-        trace = None  # not the task's code: the message says all
-    rule = None if task is None or record.retry is not None else task.retry  # the call comes before the task
+        trace = None  # not raised by the task's code: the message is enough
+    rule = (
+        None if task is None or record.retry is not None else task.retry
+    )  # the call's retry rule takes precedence over the task's
     if rule is None or isinstance(rule, Backoff):
         return Outcome.failed(text, trace)
     try:
         delay = rule(error, record.attempt)
-        delay = None if delay is None else checked_seconds(delay, "the answer of a retry rule")
+        delay = None if delay is None else checked_seconds(delay, "the delay from a retry rule")
     except Exception as broken:
         logger.exception("the retry rule of task %r raised", None if task is None else task.name)
         return Outcome.failed(f"{text} (and its retry rule raised {type(broken).__name__})", trace)
@@ -81,18 +83,18 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
 
 
 def report(hooks: Sequence[ErrorHook], error: BaseException, record: Record) -> None:
-    """Hand an error to the app's hooks; one that raises harms nobody."""
+    """Pass an error to the app's hooks; an exception in a hook is logged."""
     if isinstance(error, Snooze | Discard | Retry | Ended) or _suspended(error) is not None:
         return
     for hook in hooks:
         try:
             hook(error, job_view(record))
         except Exception:
-            logger.exception("an error hook raised")
+            logger.exception("an on_error hook raised for job %s", record.id)
 
 
 def _suspended(error: BaseException) -> Suspended | None:
-    """The sleep or wait that ended a run; also out of a TaskGroup, in which nothing else went wrong."""
+    """The sleep or wait that suspended a run; also inside a TaskGroup's exception group without other errors."""
     if not isinstance(error, BaseExceptionGroup):
         return error if isinstance(error, Suspended) else None
     inner = [_suspended(one) for one in cast("BaseExceptionGroup[BaseException]", error).exceptions]
@@ -106,7 +108,7 @@ def describe(error: BaseException) -> tuple[str, str]:
     except Exception:  # noqa: BLE001  # its __str__ raised
         text = f"{type(error).__name__} (which cannot be printed)"
     try:
-        # Without the worker's own frames: the first that matters is the task's.
+        # Without the worker's own frames: start at the task's.
         frames = error.__traceback__
         while frames is not None and frames.tb_next is not None and _own(frames.tb_frame.f_code.co_filename):
             frames = frames.tb_next

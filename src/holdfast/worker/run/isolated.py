@@ -1,4 +1,4 @@
-"""The worker's side: children that run claims, one at a time each; fresh ones per job, or a pool that is kept."""
+"""Child processes that run claims, one at a time each: a fresh one per job, or one of a pool."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..processes import process_table
 from ..processes.output import Printer
 from ..processes.tree import SHORT_TERM_GRACE, TERM_GRACE, Ending, Tree, unhindered
 from .explain import Ended
-from .line import Answer, Broken, Done, Load, Log, Said, Start, Stop, ToWorker, frame, next_frame
+from .line import Answer, Broken, Done, Load, Log, Start, Stop, ToWorker, WriteNote, frame, next_frame
 from .run import Run
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ...tasks.task import Task
 
 MEMORY_EVERY = 0.1
-"""Seconds between two looks at a child's memory."""
+"""Seconds between two checks of a child's memory."""
 
 
 class Encoded(msgspec.Struct):
-    """A result that is encoded already."""
+    """A result that the child has encoded."""
 
     data: bytes | None
 
@@ -63,43 +63,43 @@ class Child:
         writer.write(frame(Load(self._address, sys.path, level)))
         decode = msgspec.msgpack.Decoder(ToWorker).decode
         while (data := await next_frame(reader)) is not None:
-            word = decode(data)
-            if isinstance(word, Done):
+            message = decode(data)
+            if isinstance(message, Done):
                 if not self._done.done():
-                    self._done.set_result(word.outcome)
-            elif isinstance(word, Said):
-                self._loop.create_task(self._note(word)).add_done_callback(lambda task: task.exception())
-            elif isinstance(word, Log):
-                _log(word)
+                    self._done.set_result(message.outcome)
+            elif isinstance(message, WriteNote):
+                self._loop.create_task(self._note(message)).add_done_callback(lambda task: task.exception())
+            elif isinstance(message, Log):
+                _log(message)
             else:
-                self._broken = word
+                self._broken = message
         writer.close()
 
-    async def _note(self, said: Said) -> None:
+    async def _note(self, request: WriteNote) -> None:
         context = self._context
         try:
-            written = context is not None and await context.write(said.note)
-            answer = Answer(said.number, written)
+            written = context is not None and await context.write(request.note)
+            answer = Answer(request.number, written)
         except HoldfastError as error:
-            answer = Answer(said.number, error=str(error))
+            answer = Answer(request.number, error=str(error))
         (await self._writer).write(frame(answer))
 
     def start(self, context: Context, start: Start, pipe: int | None) -> None:
-        """Hand over a claim, and the pipe that it shall print to."""
+        """Send a claim to the child, and the pipe for its output."""
         self._context = context
         self._done = self._loop.create_future()
         if pipe is not None:
             socket.send_fds(self._pipes, [b"."], [pipe])
         self._loop.create_task(self._send(start))
 
-    async def _send(self, word: Start | Stop) -> None:
-        (await asyncio.shield(self._writer)).write(frame(word))
+    async def _send(self, message: Start | Stop) -> None:
+        (await asyncio.shield(self._writer)).write(frame(message))
 
     async def outcome(self) -> Outcome:
-        """How the claim ended; ProcessFailed where the process ended instead."""
+        """The outcome of the claim; raises ProcessFailed if the process ended without one."""
         await asyncio.wait([self._done, self.tree.ended], return_when=asyncio.FIRST_COMPLETED)
         if not self._done.done():
-            await self._listening  # what it said last is still on the line
+            await self._listening  # its last messages may still be unread
         if self._done.done():
             return self._done.result()
         if self._broken is not None:
@@ -108,12 +108,12 @@ class Child:
         raise ProcessFailed(ending.words, code=ending.code, signal=ending.signal)
 
     async def stop(self, why: str, patience: float) -> Ending:
-        """Ask it to stop, then end it."""
+        """Ask the job to stop, then end its processes."""
         self._loop.create_task(self._send(Stop(why)))
         return await self.tree.end(patience)
 
     async def close(self) -> None:
-        """Let an idle child go; it ends when its line does."""
+        """Close the connection of an idle child, which ends it."""
         await unhindered(self._close())
 
     async def _close(self) -> None:
@@ -131,27 +131,27 @@ class Children:
         self._find = address
         self._address: str | None = None
         self._idle: list[Child] = []
-        self._most_idle = os.cpu_count() or 1
+        self._max_idle = os.cpu_count() or 1
 
     def find_app(self) -> str:
-        """Where a child finds the app; ConfigError where it cannot."""
+        """The import address of the app; ConfigError if a child cannot import it."""
         if self._address is None:
             self._address = self._find()
         return self._address
 
     async def close(self) -> None:
-        """End the pool."""
+        """End the idle children of the pool."""
         idle, self._idle = self._idle, []
         await asyncio.gather(*(child.close() for child in idle))
 
     async def call(self, run: Run, task: Task[..., Any]) -> Encoded:
-        """Run a claim in a child; Ended or ProcessFailed where it did not succeed."""
+        """Run a claim in a child; raises Ended or ProcessFailed if it did not succeed."""
         context, settings = run.context, self._session.settings
         assert context is not None
         address, pooled = self.find_app(), task.run_in == "process"
         printer = Printer(context.say, settings.max_output)
         try:
-            # A fresh child prints to the pipe from its first moment; one of the pool gets it with the job.
+            # A fresh child prints to the pipe from its start; one of the pool gets the pipe with the job.
             child = (self._take() if pooled else None) or Child(
                 address, _environment(context), 2 if pooled else printer.fd
             )
@@ -163,7 +163,7 @@ class Children:
             await unhindered(printer.finish())
             raise
         printer.start()
-        limits = [asyncio.ensure_future(_tell_pid(context, child.tree))]
+        limits = [asyncio.ensure_future(_note_pid(context, child.tree))]
         killed: list[str] = []
         if task.memory is not None:
             limits.append(asyncio.ensure_future(_watch_memory(child.tree, task.memory, killed)))
@@ -195,7 +195,7 @@ class Children:
         return None
 
     async def _after(self, child: Child, printer: Printer, *, keep: bool) -> None:
-        if keep and len(self._idle) < self._most_idle and not child.tree.ended.done():
+        if keep and len(self._idle) < self._max_idle and not child.tree.ended.done():
             self._idle.append(child)
             await printer.finish()
         elif keep:
@@ -211,7 +211,7 @@ def _environment(context: Context) -> dict[str, str]:
     return {**os.environ, "PYTHONUNBUFFERED": "1", process_table.MARKER: mark}
 
 
-async def _tell_pid(context: Context, tree: Tree) -> None:
+async def _note_pid(context: Context, tree: Tree) -> None:
     await context.say(pid=await asyncio.shield(tree.started))
 
 
@@ -226,7 +226,7 @@ async def _watch_memory(tree: Tree, limit: int, killed: list[str]) -> None:
         await asyncio.sleep(MEMORY_EVERY)
 
 
-def _log(word: Log) -> None:
-    logger = logging.getLogger(word.logger)
-    if logger.isEnabledFor(word.level):
-        logger.log(word.level, "%s", word.message, extra={"fields": word.fields})
+def _log(message: Log) -> None:
+    logger = logging.getLogger(message.logger)
+    if logger.isEnabledFor(message.level):
+        logger.log(message.level, "%s", message.message, extra={"fields": message.fields})

@@ -1,4 +1,4 @@
-"""The line between a worker and a child process that runs its jobs: what is said there, and how it is framed."""
+"""The protocol between a worker and a child process that runs its jobs: the messages and their framing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...core.operations import Note
 
 
 class Load(msgspec.Struct, tag=True):
-    """To the child, first of all: find the app."""
+    """To the child, first message: load the app."""
 
     address: str
     path: list[str]
@@ -21,7 +21,7 @@ class Load(msgspec.Struct, tag=True):
 
 
 class Start(msgspec.Struct, tag=True):
-    """To the child: run this claim. With `redirect`, its output goes to a pipe that comes beside the line."""
+    """To the child: run this claim. With `redirect`, its output goes to a pipe that is passed on the second socket."""
 
     record: Record
     max_payload: int
@@ -37,14 +37,14 @@ class Stop(msgspec.Struct, tag=True):
 
 
 class Answer(msgspec.Struct, tag=True):
-    """To the child: what became of its note."""
+    """To the child: whether its note was written."""
 
     number: int
     written: bool = False
     error: str | None = None
 
 
-class Said(msgspec.Struct, tag=True):
+class WriteNote(msgspec.Struct, tag=True):
     """From the child: write this note, and answer."""
 
     number: int
@@ -52,7 +52,7 @@ class Said(msgspec.Struct, tag=True):
 
 
 class Log(msgspec.Struct, tag=True):
-    """From the child: something was logged."""
+    """From the child: a log record."""
 
     logger: str
     level: int
@@ -61,7 +61,7 @@ class Log(msgspec.Struct, tag=True):
 
 
 class Done(msgspec.Struct, tag=True):
-    """From the child: how the claim ended."""
+    """From the child: the outcome of the claim."""
 
     outcome: Outcome
 
@@ -74,18 +74,18 @@ class Broken(msgspec.Struct, tag=True):
 
 
 ToChild = Load | Start | Stop | Answer
-ToWorker = Said | Log | Done | Broken
+ToWorker = WriteNote | Log | Done | Broken
 _encode = msgspec.msgpack.encode
 
 
-def frame(word: ToChild | ToWorker) -> bytes:
-    """One word, with its length before it."""
-    data = _encode(word)
+def frame(message: ToChild | ToWorker) -> bytes:
+    """One message, prefixed with its length (4 bytes, big-endian)."""
+    data = _encode(message)
     return len(data).to_bytes(4, "big") + data
 
 
 async def next_frame(reader: asyncio.StreamReader) -> bytes | None:
-    """The next word's bytes; None at the end of the line."""
+    """The bytes of the next message; None at the end of the connection."""
     try:
         size = int.from_bytes(await reader.readexactly(4), "big")
         return await reader.readexactly(size)

@@ -1,4 +1,4 @@
-"""Runs claims where their tasks belong: on the loop, in threads, in processes."""
+"""Runs claims on the event loop, in threads or in processes, as their tasks declare."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast")
 UNKNOWN_TASK_PAUSE = 5.0
-"""Seconds for which a job of an unknown task is put back, where workers are told to wait."""
+"""Seconds for which a job of an unknown task is snoozed, with the setting unknown_tasks=wait."""
 
 
 class Runner:
-    """Runs claims, and puts into words how they ended."""
+    """Runs claims and returns their outcomes."""
 
     def __init__(
         self,
@@ -63,15 +63,15 @@ class Runner:
         self._new_context = new_context
 
     async def close(self) -> None:
-        """Take no more; threads that still run are left to end."""
+        """Accept no more claims; running threads are not waited for."""
         self._threads.close()
         await self._children.close()
 
     async def run(self, run: Run) -> Outcome:
-        """Run a claim to its end, whatever that is."""
+        """Run a claim and return its outcome; never raises."""
         record, run.begun = run.record, True
         if run.stopped:
-            return self._explain(run, asyncio.CancelledError())  # stopped before its first step
+            return self._explain(run, asyncio.CancelledError())  # stopped before it began
         try:
             task = self._registry.tasks.get(record.task) or self._registry.find(record.task)
             name, apart = task.arguments.context_name, self._apart(record, task)
@@ -92,7 +92,7 @@ class Runner:
                 value = await self._call(run, task, fn, args, kwargs)
         except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job, never the worker
             if run.context is not None and not run.stopped:
-                with suppress(asyncio.CancelledError):  # stopped meanwhile: then that is how it ends
+                with suppress(asyncio.CancelledError):  # stopped meanwhile: that decides the outcome
                     await run.context.let_steps_end(error)
             return self._explain_or_fail(run, error)
         finally:
@@ -101,14 +101,14 @@ class Runner:
         if run.why == "timeout":
             return self._timed_out(run, task)
         if run.context is not None and run.context.saw_cancelled and run.why in ("cancel", "release"):
-            # It saw that it should stop, and returned: that is an interruption, not a result.
+            # It saw the stop request and returned: that is an interruption, not a result.
             return Outcome.cancelled() if run.why == "cancel" else Outcome.released()
         if isinstance(value, Encoded):
             return Outcome.succeeded(value.data)
         return explain.returned(task, value, self._session.settings.max_payload)
 
     def _start(self, run: Run, task: Task[..., Any]) -> None:
-        """The user's own code is about to run."""
+        """The task's code is about to run: start its timeout."""
         timeout = run.record.timeout or task.options.timeout
         if timeout is not None:
             run.timer = self._loop.call_later(timeout, run.stop, "timeout")
@@ -136,7 +136,7 @@ class Runner:
     async def _hooked(self, run: Run, task: Task[..., Any], fn: partial[Any], left: int) -> Any:
         if left == 0:
             value = await self._call(run, task, fn.func, fn.args, fn.keywords)
-            # A hook sees the value itself, wherever the task ran.
+            # A hook sees the decoded value, wherever the task ran.
             return _decoded(task, value.data) if isinstance(value, Encoded) else value
         assert run.context is not None
         hook = self._hooks.around_run[left - 1]
@@ -145,12 +145,12 @@ class Runner:
     def _explain_or_fail(self, run: Run, error: BaseException) -> Outcome:
         try:
             return self._explain(run, error)
-        except Exception as broken:  # a user's own subclass, hook or rule, broken in a way nobody thought of
-            logger.exception("explaining how a run of task %r ended raised", run.record.task)
-            return Outcome.failed(f"{explain.describe(error)[0]} (and explaining it raised {type(broken).__name__})")
+        except Exception as broken:  # a broken exception class, hook or retry rule of the user
+            logger.exception("could not describe the error of job %s (task %r)", run.record.id, run.record.task)
+            return Outcome.failed(f"{explain.describe(error)[0]} (describing it raised {type(broken).__name__})")
 
     def _explain(self, run: Run, error: BaseException) -> Outcome:
-        """The outcome that an exception stands for, given who asked the run to stop."""
+        """The outcome for an exception, depending on why the run was asked to stop."""
         record = run.record
         task = self._registry.tasks.get(record.task)
         if run.why == "timeout" and task is not None:
@@ -158,11 +158,11 @@ class Runner:
         if run.why == "cancel":
             return Outcome.cancelled()
         if run.why in ("release", "lost"):
-            return Outcome.released()  # a lost one is not written: its claim was ended by somebody else
+            return Outcome.released()  # a lost one is not written: another process has ended its claim
         if isinstance(error, UnknownTask) and task is None and self._session.settings.unknown_tasks == "wait":
             return Outcome.snoozed(UNKNOWN_TASK_PAUSE)
         if isinstance(error, ProcessFailed) and record.quarantined and self._isolate_quarantined:
-            return Outcome.lost(f"lost: the process that it ran alone in: {error}", alone=True)
+            return Outcome.lost(f"lost: its isolated process: {error}", alone=True)
         explain.report(self._hooks.on_error, error, record)
         return explain.raised(task, error, record, self._session.clock, ran=run.ran)
 

@@ -1,6 +1,6 @@
-"""The built-in task `shell`: a command line, run in a process tree of its own.
+"""The built-in task `shell`: runs a command line in its own process tree.
 
-Whoever can enqueue can run commands where this task is registered; so it is only where somebody asked for it.
+Everyone who can enqueue can run commands where this task is registered, so it must be enabled explicitly.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ PASSED = (
     *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
     *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
     "HOLDFAST_JOB_*",
-    "LD_LIBRARY_PATH",  # the interpreter of the process above the command may need it to start
+    "LD_LIBRARY_PATH",  # the interpreter of the process guard may need it to start
 )
-"""The variables of its worker's environment that a command gets; `pass_env` adds to them."""
+"""The environment variables of the worker that a command gets; `pass_env` adds to them."""
 NAMED_ONLY = ("HOLDFAST_SECRET", "HOLDFAST_TOKEN", "HOLDFAST_URL")
-"""What no pattern passes on (the URL, where it has a secret): only the name itself does."""
+"""Variables that only their full name in `pass_env` passes on, no pattern (the URL only if it has a secret)."""
 NOT_FOUND = 127
-"""The exit code by which a shell says that there is no such command."""
-HINT = "; it has few of the worker's variables: `holdfast worker start --pass-env NAME` passes more on"
+"""The exit code of a shell for an unknown command."""
+HINT = "; the command gets only some environment variables: add more with `holdfast worker start --pass-env NAME`"
 
 
 def allow_shell(parts: Parts, pass_env: Sequence[str] | None = None) -> None:
-    """Let this app's workers run shell jobs; `pass_env` comes before the app's own setting."""
+    """Let this app's workers run shell jobs; `pass_env` takes precedence over the app's setting."""
     runtime = parts.runtime
     clock = runtime.clock
 
@@ -64,7 +64,7 @@ def allow_shell(parts: Parts, pass_env: Sequence[str] | None = None) -> None:
             await printer.finish()
             raise ProcessFailed(f"the command could not be started: {error}") from None
         printer.start()
-        telling = asyncio.ensure_future(_tell_pid(ctx, tree))
+        noting_pid = asyncio.ensure_future(_note_pid(ctx, tree))
         try:
             ending = await asyncio.shield(tree.ended)
         except asyncio.CancelledError:
@@ -72,7 +72,7 @@ def allow_shell(parts: Parts, pass_env: Sequence[str] | None = None) -> None:
             await unhindered(_finish(printer, ending, clock.monotonic() - began))
             raise
         finally:
-            telling.cancel()
+            noting_pid.cancel()
         duration = clock.monotonic() - began
         await unhindered(_finish(printer, ending, duration))
         if ending.code != 0:
@@ -83,7 +83,7 @@ def allow_shell(parts: Parts, pass_env: Sequence[str] | None = None) -> None:
     parts.registry.add(shell, SHELL_TASK, Options(), built_in=True)
 
 
-async def _tell_pid(ctx: Context, tree: Tree) -> None:
+async def _note_pid(ctx: Context, tree: Tree) -> None:
     await ctx.say(pid=await tree.started)
 
 
@@ -111,7 +111,7 @@ def _pattern(names: tuple[str, ...]) -> re.Pattern[str]:
 
 @contextmanager
 def _input(text: str | None) -> Generator[int | IO[bytes]]:
-    """The command's standard input: a file, so that nobody waits for anybody."""
+    """The command's standard input: a file, so that the writer never blocks."""
     if text is None:
         yield subprocess.DEVNULL
         return

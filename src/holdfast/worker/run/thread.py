@@ -1,4 +1,4 @@
-"""Plain functions, in threads."""
+"""Runs synchronous task functions in threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Threads:
-    """As many threads as the worker has slots."""
+    """A thread pool with as many threads as the worker has slots."""
 
     def __init__(self, count: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -22,7 +22,7 @@ class Threads:
         return self._loop.run_in_executor(self._pool, lambda: call(_guarded, fn, args, kwargs))
 
     def close(self) -> None:
-        """Take no more; threads that still run are left to end."""
+        """Accept no more calls; running threads are not waited for."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -30,5 +30,5 @@ def _guarded(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     try:
         return fn(*args, **kwargs)
     except (StopIteration, GeneratorExit) as error:
-        # A future cannot carry these: they would be taken for the end of the coroutine that waits for it.
+        # A future cannot carry these: the waiting coroutine would take them for its own end.
         raise RuntimeError(f"the task raised {error!r}") from error

@@ -1,6 +1,6 @@
--- CHANGE: an operator's change of one job, made only if state and fence are still those that were seen.
--- Each is a ChangeMessage. A patch has the letters of a mutable, with `drop` for letters to clear, and state, delay, keep
--- (false: for ever), key_keep, waiting_for (false: nothing), meta, fingerprint, record_end, handled, and the indexes of result,
+-- CHANGE: an operator's change of one job, made only if state and fence are as expected.
+-- Each is a ChangeMessage. A patch has letters of a mutable, `drop` with letters to clear, and state, delay, keep (false:
+-- for ever), key_keep, waiting_for (false: nothing), meta, fingerprint, record_end, handled, and the indexes of result,
 -- progress, extra, payload (as MessagePack) and checkpoint (0: none). Answers with one 1 or 0 each.
 
 local PLAIN = {
@@ -45,7 +45,7 @@ local function patch_mutable(mutable, patch)
   mutable.due, mutable.limit_key = nil, nil
 end
 
--- What is kept beside the mutable: the payload, and what its key stands for; the checkpoint.
+-- What is stored outside the mutable: the payload with the fingerprint of its key, and the checkpoint.
 local function patch_beside(id, seq, key, body, mutable, patch, its_key)
   if patch.payload then
     local from, to = payload_of(body)
@@ -67,7 +67,7 @@ local function patch_beside(id, seq, key, body, mutable, patch, its_key)
   end
 end
 
--- Returns 1 or 0, the limit key that the job has left, its queue, and whether its end is to be told.
+-- Returns 1 or 0, the limit key that the job has left, its queue, and whether its end is to be recorded.
 local function change_one(id, expected_state, expected_fence, patch, expected_task, expected_seq, only_handled)
   local seq = seq_of(id)
   if not seq or (expected_seq and expected_seq ~= seq) then
@@ -81,7 +81,7 @@ local function change_one(id, expected_state, expected_fence, patch, expected_ta
   end
   local mutable = kept.mutable and mutable_of(kept.mutable) or {}
   local state = state_of(seq, body, mutable)
-  local shown = (state == STATE.held or state == STATE.unreadable) and STATE.blocked or state
+  local shown = (state == STATE.deferred or state == STATE.unreadable) and STATE.blocked or state
   if shown ~= expected_state or (mutable.fence or 0) ~= expected_fence then
     return 0
   end
@@ -106,8 +106,8 @@ local function change_one(id, expected_state, expected_fence, patch, expected_ta
     record_transition(id, STATE.deleted)
     return 1, limit_key, queue
   end
-  local stays_held = state == STATE.held and not patch.state and patch.waiting_for == nil
-  if not stays_held then
+  local stays_deferred = state == STATE.deferred and not patch.state and patch.waiting_for == nil
+  if not stays_deferred then
     mutable.state = shown
   end
   patch_mutable(mutable, patch)
@@ -119,7 +119,7 @@ local function change_one(id, expected_state, expected_fence, patch, expected_ta
   local left = patch.state and (state == STATE.queued or state == STATE.running) and limit_key
   local records_end = over and patch.record_end
   if its_key and not (over and TERMINAL[state]) then
-    mind_key(its_key, id, over and now + (patch.key_keep or 0) or nil)
+    set_key_expiry(its_key, id, over and now + (patch.key_keep or 0) or nil)
   end
   if over then
     if not TERMINAL[state] and mutable.expires_at and mutable.expires_at <= now then
@@ -135,7 +135,7 @@ local function change_one(id, expected_state, expected_fence, patch, expected_ta
       run(name_of(limit_key), 1)
     end
   else
-    enter_waiting(seq, body, mutable, stays_held and STATE.held or mutable.state, queue)
+    enter_waiting(seq, body, mutable, stays_deferred and STATE.deferred or mutable.state, queue)
   end
   if patch.waiting_for ~= nil or patch.state then
     wait_for(mutable, seq, patch.waiting_for or nil)
@@ -153,7 +153,7 @@ local function change(changes)
     answers[place] = answer
     flush()
     if limit_key then
-      make_room({ name_of(limit_key) }, queue)
+      free_capacity({ name_of(limit_key) }, queue)
     end
     if answer == 1 and wanted.patch and wanted.patch.handled then
       remove_ended(wanted.id)

@@ -1,9 +1,9 @@
 -- CLAIM: make due jobs ready, take the lowest (priority, run_at, seq) per queue, count the attempt, raise the fence.
--- Jobs whose limit keys do not let them start are set aside on the way.
--- An ask is an AskMessage. Answers with a ClaimHead, then a ClaimedRow of each job. Finding nothing writes nothing.
+-- Defers jobs whose limit keys do not let them start.
+-- A request is an AskMessage. Answers with a ClaimHead, then a ClaimedRow of each job. An empty claim writes nothing.
 
 local DUE = { 'later:', 'retry:' }
-local above = tonumber(string.match(ARGV[#ARGV], '^%d*')) or 0 -- fences given here are
+local above = tonumber(string.match(ARGV[#ARGV], '^%d*')) or 0 -- fences given here are above this
 
 local function make_ready(key, queue)
   local due = call('ZRANGEBYSCORE', key, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, PROMOTE_LIMIT)
@@ -16,7 +16,7 @@ local function make_ready(key, queue)
   flush()
 end
 
--- Make due jobs ready, unless the claim only looks. Returns the earlier of `soonest` and the time of the next due one.
+-- Make due jobs ready, unless `looks` is set. Returns the earlier of `soonest` and the time of the next due one.
 local function promote(queue, looks, soonest)
   for at = 1, 2 do
     local key = P .. DUE[at] .. queue
@@ -64,13 +64,13 @@ local function before(priority, member, other_priority, other_member)
   return priority < other_priority or (priority == other_priority and member < other_member)
 end
 
--- Choose from {member, priority, ...} taken out of a queue, up to a limit: those whose limit keys let them start. The others
--- on the way there are set aside. Returns how many were looked at, and the place of the last that was chosen.
+-- Choose from {member, priority, ...} taken out of a queue, up to a limit: jobs that may start. Defers the others.
+-- Returns the number of values that were read, and the place of the last chosen job.
 local function choose(some, limit, queue, picking)
   local seqs, limited, limiters = picking.seqs, picking.limited, picking.limiters
   local size, last = #some / 2, nil
   local met, bounds, limit_keys
-  local n, held, spare = 1, {}, picking.spare
+  local n, deferred, spare = 1, {}, picking.spare
   while n <= size and limit > 0 and spare > 0 do
     local limit_key, seq = limit_keys and limit_keys[n], nil
     if limit_key then
@@ -84,7 +84,7 @@ local function choose(some, limit, queue, picking)
     end
     if limit_key and starts(limit_key, bounds[n], limiters) <= limiters.chosen[limit_key] then
       limiters.opens_at[limit_key] = next_look(limit_key, bounds[n], limiters)
-      held[#held + 1], spare = n, spare - 1
+      deferred[#deferred + 1], spare = n, spare - 1
     else
       if limit_key then
         limited[seq] = limit_key
@@ -98,8 +98,8 @@ local function choose(some, limit, queue, picking)
     end
     n = n + 1
   end
-  if held[1] then
-    hold(queue, held, some, met, limit_keys)
+  if deferred[1] then
+    defer(queue, deferred, some, met, limit_keys)
     picking.spare = spare
   end
   return 2 * (n - 1), last
@@ -117,7 +117,7 @@ local function pick_any(queue, picking)
   until #some < 2 * wanted or room <= 0 or picking.spare <= 0
 end
 
--- Take sound jobs of a queue, of certain tasks only where they are given. Returns {member, priority} of the last one.
+-- Take jobs of a queue that are not quarantined, of certain tasks only where they are given. Returns {member, priority} of the last one.
 local function pick_sound(queue, picking, tasks)
   local ready, found = P .. 'ready:' .. queue, {}
   local wanted = picking.limit
@@ -132,7 +132,7 @@ local function pick_sound(queue, picking, tasks)
       found = { some[last], some[last + 1] }
     end
     local all = #some < 2 * wanted
-    wanted = 200 -- some were set aside: look further ahead
+    wanted = 200 -- some were deferred: read more
   until all or #picking.seqs >= picking.limit or picking.spare <= 0
   return found
 end
@@ -143,9 +143,9 @@ local function crashes_of(member)
   return mutable and mutable_of(mutable)[MUTABLE.crashes] or 0
 end
 
--- Take the first quarantined jobs that may run beside each other: those that have died as often as the first one, as many as
--- there is room for at -2, COHORT at -1, one otherwise. Where a sound job stands before the next, or a limit key does not let
--- one start, no more.
+-- Take the first quarantined jobs that may run together: those with as many crashes as the first; up to the limit at -2,
+-- COHORT at -1, one otherwise. Stops before the next one that comes after a job that is not quarantined (`sound`),
+-- or that its limit key defers.
 local function pick_quarantined(queue, picking, tasks, sound)
   local quarantine = P .. 'quarantined:' .. queue
   local some = first_of(quarantine, PROMOTE_LIMIT, tasks)
@@ -167,8 +167,8 @@ local function pick_quarantined(queue, picking, tasks, sound)
   flush()
 end
 
--- Choose from one queue: `seqs`, and by number the limit keys of those that are `limited`. `waiting` says that a quarantined job whose
--- turn it was had to be passed over, `apart` that some were chosen.
+-- Choose jobs of one queue: sets `seqs`, and by number the limit keys of those that are `limited`. `waiting`: a
+-- quarantined job was first and could not be taken; `apart`: quarantined jobs were chosen.
 local function pick(queue, picking, tasks, free)
   local quarantine = P .. 'quarantined:' .. queue
   picking.seqs = {}
@@ -196,7 +196,7 @@ local function pick(queue, picking, tasks, free)
   end
 end
 
--- Renew the holder's lease where half of it is spent.
+-- Renew the holder's lease if half of it has passed.
 local function renew(holder, lease, about)
   local expires = call('ZSCORE', P .. 'holders', holder)
   if not expires or tonumber(expires) - now < math.floor(lease / 2) then
@@ -209,12 +209,12 @@ local function renew(holder, lease, about)
   end
 end
 
--- Hand the jobs of one queue to the holder: seq, body, mutable and checkpoint of each are added to `answer`.
+-- Assign the jobs of one queue to the holder: adds seq, body, mutable and checkpoint of each to `answer`.
 local function hand_over(queue, seqs, limited, ask, answer)
   local held, fresh, rest, with_due, with_limit_key = bucket('SADD', P .. 'held:' .. ask.holder), nil, nil, nil, nil
   local at, last, handed = 1, #seqs, 0
   while at <= last do
-    -- Neighbours mostly stand in one hash: read them together.
+    -- Neighbours are usually in one hash: read them together.
     local key, fields, size = chunk_of(seqs[at]), {}, 0
     repeat
       fields[size + 1], fields[size + 2] = seqs[at], seqs[at] .. '~'
@@ -228,7 +228,7 @@ local function hand_over(queue, seqs, limited, ask, answer)
       if body then
         local checkpoint, kept_mutable, limit_key = false, nil, limited[fields[n]]
         if not mutable then
-          -- Jobs that were never claimed have the same mutable from now on, but for due and limit key, which stand in front.
+          -- Jobs that were never claimed get the same mutable, except for due and limit key, which come first.
           if not fresh then
             fresh = cmsgpack.pack({
               [MUTABLE.state] = STATE.running, [MUTABLE.attempt] = 1, [MUTABLE.fence] = above + 1, [MUTABLE.token] = ask.token,
@@ -255,12 +255,12 @@ local function hand_over(queue, seqs, limited, ask, answer)
             wait_for(mutable, fields[n], nil)
           end
           if last == 1 and mutable.crashes and mutable.crashes < 0 then
-            mutable.crashes = nil -- a quarantined job without company: if it dies now, it dies alone
+            mutable.crashes = nil -- it runs alone: a crash now is its own
           end
           mutable = cmsgpack.pack(mutable)
           kept_mutable = mutable
         end
-        if somebody_watches() then
+        if is_watched() then
           record_transition((words(body)), STATE.running)
         end
         mutables[written + 1], mutables[written + 2] = fields[n + 1], kept_mutable

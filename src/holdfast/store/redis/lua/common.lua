@@ -1,11 +1,11 @@
--- What steps share: where a job is kept and where it waits, and hints.
+-- Functions that scripts share: the hash of a job, the members of its sorted sets, and notifications.
 
 local MANY = 1000 -- arguments of one variadic call; Lua's stack ends at 8000
 
--- The hash that a job is in. Neighbours ask for the same one again and again.
+-- The hash that a job is in, cached: neighbours share it.
 local chunk_names = {}
 local function chunk_of(seq)
-  local number = (tonumber(seq) or 0) / PER_CHUNK -- what is no number is the name of no job
+  local number = (tonumber(seq) or 0) / PER_CHUNK -- what is not a number names no job
   number = number - number % 1
   local name = chunk_names[number]
   if not name then
@@ -15,7 +15,7 @@ local function chunk_of(seq)
   return name
 end
 
--- How often a holder has beaten; 0 where that cannot be decoded.
+-- The number of heartbeats of a holder; 0 where that cannot be decoded.
 local function heartbeats_of(holder)
   local heartbeat = tonumber(call('HGET', P .. 'holder:' .. holder, 'heartbeat') or 0)
   return heartbeat and heartbeat >= 0 and heartbeat < 2 ^ 53 and heartbeat - heartbeat % 1 or 0
@@ -26,10 +26,9 @@ local function sortable(seq)
   return string.char(96 + #seq) .. seq
 end
 
--- Where a waiting job stands: in `ready:` (and `quarantined:`, and `limit_key-held:`) by priority, then by this text; in
--- `later:` (scheduled) and `retry:` (failed) by the time it is due. Its limit key stands behind it, so that a claim moves it
--- from one to another without reading it.
-
+-- The member of a waiting job: in `ready:`, `quarantined:` and `limit_key-held:` (deferred) sorted by priority, then by
+-- this text; in `later:` (scheduled) and `retry:` (failed) by the time it is due. It ends with the limit key, so that a
+-- claim moves it from one set to another without reading the job.
 -- (A time has sixteen digits from 2001 to 2286.)
 local function ready_member(run_at, seq, limit_key)
   return (run_at == now and NOW or text(run_at)) .. sortable(seq) .. (limit_key and ':' .. limit_key or '')
@@ -99,8 +98,8 @@ local function read_fields(wanted)
   return found
 end
 
--- Hints go out last, when everything is in its place. Who waits for the end of any job listens on `job` too: where
--- nobody does, a batch of ends needs one call.
+-- Notifications are published last, after all writes. Listeners for the end of any job also subscribe to `job`: without
+-- one, a batch of ends needs one call.
 local notified, ended = {}, {}
 
 local function publish()

@@ -1,7 +1,7 @@
--- ENQUEUE: new jobs, each recognised if it is sent again.
+-- ENQUEUE: new jobs; a repeated insert is recognised.
 -- Each is a NewMessage, or a PlainNewMessage. Answers with the exceptions only: {place, outcome, id, ...}.
 
--- Jobs that are ready, or wait for their time; `places` has those that are yet to be written.
+-- The number of jobs that are ready, or wait for their time; `places` has those that are yet to be written.
 local function depth_of(queue, places)
   local waiting = 0
   for _, set in ipairs({ 'ready:', 'quarantined:', 'later:', 'retry:' }) do
@@ -17,15 +17,15 @@ local function nonce_of(id)
   return known and (string.match(known, ':(.*)$') or '')
 end
 
--- Whether the job that has a key, since some time, stands for a new one that is to be made once.
-local function stands(id, made_at, unique, window)
+-- Whether the job that has a key since `made_at` prevents a new unique job.
+local function is_duplicate(id, made_at, unique, window)
   if unique == 'window' then
     return made_at + window > now
   end
   return lives(id, unique == 'until_start')
 end
 
--- The answer for a job whose key or id is known already, or whose queue is full; nil where it may be made.
+-- The answer for a job whose key or id exists, or whose queue is full; nil where it may be created.
 local function refusal(job, nonce, places)
   local id, key, unique, max_depth = job.id, job.key, job.unique, job.max_depth
   if unique and nonce_of(id) == nonce then
@@ -36,7 +36,7 @@ local function refusal(job, nonce, places)
     local ends = known and call('ZSCORE', P .. 'key-ends', key)
     if known and (not ends or tonumber(ends) > now) then
       local its_id, its_fingerprint, made_at = unpack_key(known)
-      if its_id and (not unique or stands(its_id, made_at, unique, job.window)) then
+      if its_id and (not unique or is_duplicate(its_id, made_at, unique, job.window)) then
         if its_id == id and (nonce_of(id) or '') == nonce then
           return 'created', id
         end
@@ -55,13 +55,13 @@ local function refusal(job, nonce, places)
   end
 end
 
--- What stands in front of a body: the array's head, created_at, run_at and priority.
+-- The beginning of a body: the array's head, created_at, run_at and priority.
 local function head_of(created, run_at, priority, limit_key)
   return (limit_key and PACKED.limited_body or PACKED.body) .. MP_CHAR.uint64 .. created
     .. MP_CHAR.uint64 .. struct.pack('>I8', run_at) .. MP_CHAR.int16 .. struct.pack('>i2', priority)
 end
 
--- Put a job to its place that has more than a time: a limit key, or something it waits for. Returns its state and run_at.
+-- Place a job that has a limit key, or waits for something other than a time. Returns its state and run_at.
 local function place_specially(jobs, job, name, run_at, places, blocked)
   local queue, priority, limit_key, waiting_for = job.queue, job.priority, job.limit_key, job.waiting_for
   if waiting_for then
@@ -76,8 +76,8 @@ local function place_specially(jobs, job, name, run_at, places, blocked)
   if not finish then
     read_limit_keys(jobs)
   end
-  run_at = turn_of(limit_key, queue, priority, places) or run_at
-  take_turn(queue, priority, run_at)
+  run_at = position_of(limit_key, queue, priority, places) or run_at
+  add_position(queue, priority, run_at)
   add(places, P .. 'ready:' .. queue, priority, ready_member(run_at, name, limit_key))
   return STATE.queued, run_at
 end
@@ -85,7 +85,7 @@ end
 local function enqueue(jobs)
   local ids, exceptions, added, heads = P .. 'ids', {}, {}, {}
   local bodies, places, blocked = {}, {}, {}
-  -- Numbers of jobs that are not made are left out: only their order counts.
+  -- Numbers of jobs that are not created are skipped: only their order matters.
   local seq = call('INCRBY', KEYS[1], #jobs) - #jobs
   local created = struct.pack('>I8', now)
   for place = 1, #jobs do
@@ -120,7 +120,7 @@ local function enqueue(jobs)
           heads[priority] = head
         end
         if finish then
-          take_turn(queue, priority, now)
+          add_position(queue, priority, now)
         end
         add(places, P .. 'ready:' .. queue, priority, NOW .. sortable(name))
         record_transition(id, STATE.queued)
@@ -150,7 +150,7 @@ local function enqueue(jobs)
     call('ZADD', P .. 'chunks', number, number)
   end
   write_places(places)
-  write_turns()
+  write_positions()
   for queue, number in pairs(blocked) do
     raise(P .. 'counts', STATE.blocked .. ':' .. queue, number)
   end

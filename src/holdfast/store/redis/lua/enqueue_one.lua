@@ -1,5 +1,5 @@
--- ENQUEUE ONE: a lone job that is due now, without key or depth: what enqueue.lua does, without what it needs for more.
--- ARGV is OneArguments. Answers 1 where it is there, 0 where its id is another job's.
+-- ENQUEUE ONE: a single job that is due now, without key or depth: a faster special case of enqueue.lua.
+-- ARGV is OneArguments. Answers 1 if the job is stored, 0 if another job has its id.
 
 local id, queue, priority, nonce = ARGV[ONE.id], ARGV[ONE.queue], ARGV[ONE.priority], ARGV[ONE.nonce]
 local seq = call('INCR', KEYS[1])
@@ -18,5 +18,5 @@ call('ZADD', P .. 'ready:' .. queue, priority, NOW .. string.char(96 + #name) ..
 raise(P .. 'counts', TOTAL .. ':' .. queue, 1)
 call('SPUBLISH', P .. 'queue/' .. queue, '')
 record_transition(id, STATE.queued)
-write_down()
+write_transitions()
 return 1

@@ -1,8 +1,8 @@
 -- EXPIRED: claims whose holder's lease has ended, or all claims of one holder. ARGV is limit, and the holder if one is
--- meant. Answers a beat, then a JobRow, for each job.
+-- meant. Answers a heartbeat number, then a JobRow, for each job.
 
--- A claim of which nothing can be read runs no longer.
-local function let_be(holder, seq, body)
+-- Drop the claim of an unreadable job.
+local function drop_claim(holder, seq, body)
   call('SREM', P .. 'held:' .. holder, seq)
   local _, queue = words(body)
   local limit_key = limit_key_of(body)
@@ -25,8 +25,8 @@ for _, id in ipairs(holders) do
       answer[#answer] = nil
       call('SREM', P .. 'held:' .. id, seq)
     elseif answer[#answer - ROW_SIZE + ROW.state] == STATE.unreadable then
-      -- Nobody can settle it: it is held no longer, and stays as it is.
-      let_be(id, seq, answer[#answer - ROW_SIZE + ROW.body])
+      -- It cannot be settled: drop its claim, and keep the job as it is.
+      drop_claim(id, seq, answer[#answer - ROW_SIZE + ROW.body])
       for _ = 0, ROW_SIZE do
         answer[#answer] = nil
       end

@@ -1,10 +1,10 @@
--- TURN: where new jobs of limit keys with a weight stand in their queue, by the rules of core/limiter.py. What a batch has to
--- know for that is read once, and what it has changed is written as it ends.
+-- FAIR ORDER: the positions of new jobs of weighted limit keys in their queue, by the rules of core/limiter.py. A batch
+-- reads what it needs once, and writes its changes at its end.
 
-local finish -- by limit key, the turn after that of its last job; nil until the batch has a job of a limit key
+local finish -- by limit key, its next position; nil until the batch has a job with a limit key
 local given = {} -- the same, where this batch has changed it
 local names, steps = {}, {} -- of the limit keys with a weight, by their texts
-local ends = {} -- by priority and queue, the first and the last turn of what is ready
+local ends = {} -- by priority and queue, the first and the last position of what is ready
 
 local function read_limit_keys(jobs)
   local new = {}
@@ -29,46 +29,47 @@ local function read_ends(queue, priority)
   local ready = P .. 'ready:' .. queue
   local first = call('ZRANGEBYSCORE', ready, priority, priority, 'LIMIT', 0, 1)[1]
   local last = call('ZREVRANGEBYSCORE', ready, priority, priority, 'LIMIT', 0, 1)[1]
-  local turns = { math.huge, -math.huge }
+  local positions = { math.huge, -math.huge }
   if first then
-    turns = { tonumber(string.sub(first, 1, 16)), tonumber(string.sub(last, 1, 16)) }
+    positions = { tonumber(string.sub(first, 1, 16)), tonumber(string.sub(last, 1, 16)) }
   end
-  ends[priority .. queue] = turns
-  return turns
+  ends[priority .. queue] = positions
+  return positions
 end
 
--- One more of the batch is ready, with this turn.
-local function take_turn(queue, priority, turn)
-  local turns = ends[priority .. queue]
-  if turns then
-    turns.first, turns.last = math.min(turns.first, turn), math.max(turns.last, turn)
+-- Another job of the batch is ready, at this position.
+local function add_position(queue, priority, position)
+  local positions = ends[priority .. queue]
+  if positions then
+    positions.first, positions.last = math.min(positions.first, position), math.max(positions.last, position)
   end
 end
 
--- One step behind the last job of the limit key, but never before the head of its queue and priority nor far behind its
--- tail, and not too far back; nil where the limit key takes no turns. `places` is what the batch has yet to write: a turn is among all there are.
-local function turn_of(limit_key, queue, priority, places)
-  local name, step, turn = names[limit_key], steps[limit_key], now
+-- One step behind the last job of the limit key, but never before the head of its queue and priority, nor far behind
+-- its tail, and at most LAG in the past; nil where the limit key has no weight. `places`, which the batch has yet to
+-- write, is written first.
+local function position_of(limit_key, queue, priority, places)
+  local name, step, position = names[limit_key], steps[limit_key], now
   if not name then
     return nil
   end
-  local turns = ends[priority .. queue]
-  if not turns then
+  local positions = ends[priority .. queue]
+  if not positions then
     write_places(places)
-    turns = read_ends(queue, priority)
+    positions = read_ends(queue, priority)
   end
-  if turns.last > 0 then
-    turn = math.min(math.max(turns.first, given[name] or finish[name] or 0), turns.last + step)
-    turn = math.max(turn, now - LAG)
+  if positions.last > 0 then
+    position = math.min(math.max(positions.first, given[name] or finish[name] or 0), positions.last + step)
+    position = math.max(position, now - LAG)
   end
-  given[name] = turn + step
-  return turn
+  given[name] = position + step
+  return position
 end
 
-local function write_turns()
+local function write_positions()
   local list = {}
-  for limit_key, turn in pairs(given) do
-    list[#list + 1], list[#list + 2] = text(turn), limit_key
+  for limit_key, position in pairs(given) do
+    list[#list + 1], list[#list + 2] = text(position), limit_key
   end
   many('ZADD', P .. 'limit_key-turn', list)
 end

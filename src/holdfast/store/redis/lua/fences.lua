@@ -1,9 +1,9 @@
--- FENCES: which fences this server may give. A server that lost the end of what another one wrote (a replica that was
--- promoted, one that was restarted) does not know which fences were given there: its own begin above all of them.
--- ARGV[1] names the server by its run and its history; it is empty where that is not known. Answers with the text that claims have to bring, and that is
--- kept: "<fences begin above this>:<when the first server came, in microseconds>:<name of the server>".
+-- FENCES: which fences this server may give. A server that lost the last writes of another one (a promoted replica, a
+-- restarted server) does not know which fences were given there: its own begin above all of them.
+-- ARGV[1] names the server by run id and replication id; empty if they are unknown. Stores and answers the text that
+-- claims must present: "<fences begin above this>:<time of the first server, in microseconds>:<name of the server>".
 
-local ROOM = 1048576 -- fences that one server has for a job before they reach those of the next
+local ROOM = 1048576 -- fences per job that are reserved for one server
 
 local kept = call('GET', P .. 'server')
 local above, since, name = string.match(kept or '', '^(%d+):(%d+):(.*)$')
@@ -11,10 +11,10 @@ if name and (name == ARGV[1] or ARGV[1] == '') then
   return kept
 end
 if above then
-  -- By the time as well: that the last server came may be part of what was lost.
+  -- Also by the time: the record of the last server may be lost too.
   above = math.max(tonumber(above) + ROOM, math.floor((now - tonumber(since)) / MICROS) * ROOM)
 end
-local said = text(above or 0) .. ':' .. (since or NOW) .. ':' .. ARGV[1]
+local value = text(above or 0) .. ':' .. (since or NOW) .. ':' .. ARGV[1]
 call('DEL', P .. 'server') -- a script that begins by removing something may write where memory is full
-call('SET', P .. 'server', said)
-return said
+call('SET', P .. 'server', value)
+return value

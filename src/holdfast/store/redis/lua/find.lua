@@ -1,9 +1,9 @@
 -- FIND: one bounded step towards a page of jobs, newest first.
 -- ARGV[1] is a FindMessage. Answers with a FoundHead, then a JobRow of each job found.
 
-local LOOK = 2000 -- jobs that one step looks at
+local LOOK = 2000 -- jobs that one step reads
 local BYTES = 4 * 1024 * 1024 -- of bodies that one step reads
-local FEW = 5000 -- so many are sorted at once; more are found by walking back from the newest
+local FEW = 5000 -- up to so many are sorted at once; more are found by reading backwards from the newest
 
 local want = cmsgpack.unpack(ARGV[1])
 local before, limit, states = want.before or math.huge, want.limit, nil
@@ -41,10 +41,10 @@ local function look_at(seq)
   if states or want.finished_before or want.limit_key then
     local mutable = kept.mutable and mutable_of(kept.mutable)
     local state = (states or want.limit_key) and state_of(seq, body, mutable)
-    if want.limit_key and not (state == STATE.held and name_of(limit_key_of(body)) == want.limit_key) then
+    if want.limit_key and not (state == STATE.deferred and name_of(limit_key_of(body)) == want.limit_key) then
       return
     end
-    if states and not states[(state == STATE.held or state == STATE.unreadable) and STATE.blocked or state] then
+    if states and not states[(state == STATE.deferred or state == STATE.unreadable) and STATE.blocked or state] then
       return
     end
     if want.finished_before and not (mutable and mutable.finished_at and mutable.finished_at < want.finished_before) then
@@ -56,8 +56,7 @@ local function look_at(seq)
   end
 end
 
--- The sets that know the jobs that a limit key holds, or those in these states, each a KnownSet; nil where there
--- are none.
+-- The sets with the deferred jobs of a limit key, or the jobs in these states, each a KnownSet; nil if there are none.
 local function known_sets()
   if want.limit_key then
     return { { P .. 'limit_key-held:' .. want.limit_key, 'time' } }
@@ -75,7 +74,7 @@ local function known_sets()
     end
   end
   if states[STATE.dead] or states[STATE.cancelled] then
-    add('parked', 'number')
+    add(UNSUCCESSFUL, 'number')
   end
   local queues = want.queue and { want.queue } or {}
   if not want.queue then
@@ -100,7 +99,7 @@ local function known_sets()
   return sets
 end
 
--- The seqs that these sets know, newest first, where they are few; else nil.
+-- The seqs in these sets, newest first, if they are few; else nil.
 local function few_of(sets)
   local seqs, total = {}, 0
   for _, set in ipairs(sets) do
@@ -133,7 +132,7 @@ local function seqs_of(chunk)
   return seqs
 end
 
--- Look at each; whether the step is over before all were seen.
+-- Check each job; returns whether the step ended before all were checked.
 local looked = 0
 local function look_through(seqs)
   for _, seq in ipairs(seqs) do

@@ -1,12 +1,12 @@
--- Writes gather, so that a batch makes few calls; what takes away goes first, which even a full server allows.
+-- Collects writes, so that a batch makes few calls; removals come first, which even a full server allows.
 
 local gathered = { SREM = {}, ZREM = {}, HDEL = {}, SADD = {}, ZADD = {}, HSET = {} }
 local ORDER = { 'SREM', 'ZREM', 'HDEL', 'SADD', 'ZADD', 'HSET' }
 local counted = {}
-local ran = {} -- by limit key, how many more or fewer jobs run in it
+local ran = {} -- by limit key, the change of its running count
 local shrunk = {} -- chunks that lost a job
 
--- What is gathered for one command and key, to be added to.
+-- The collected arguments of one command and key, to append to.
 local function bucket(command, key)
   local list = gathered[command][key]
   if not list then
@@ -30,7 +30,7 @@ local function count(kind, queue, by)
   counted[field] = (counted[field] or 0) + by
 end
 
--- Jobs of a limit key began to run, or, below zero, no longer do.
+-- Jobs of a limit key began to run (by > 0) or ended (by < 0).
 local function run(limit_key, by)
   ran[limit_key] = (ran[limit_key] or 0) + by
 end

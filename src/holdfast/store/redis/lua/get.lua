@@ -1,4 +1,4 @@
--- GET: the jobs of these ids. ARGV are the ids; answers a JobRow for each, of nothing where there is none.
+-- GET: the jobs of these ids. ARGV are the ids; answers a JobRow for each, empty where there is none.
 
 local answer = {}
 for _, id in ipairs(ARGV) do

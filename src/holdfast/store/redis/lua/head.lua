@@ -1,15 +1,15 @@
--- What every step begins with: the name that all keys share, and the server's time.
+-- The beginning of every script: the prefix of all keys, and the server's time.
 --
 -- KEYS[1] is "{prefix}:seq"; all keys of a store have the same hash tag, so one store is one slot of a cluster.
--- KEYS[2] never exists: a node whose slot is moving key by key runs no script that declares it (link.py).
--- Arrays that come from the client are MessagePack (ARGV[1]); bytes come beside them, as ARGV[index].
+-- KEYS[2] never exists: a node whose slot is being migrated runs no script that declares it (link.py).
+-- Arrays of the client are MessagePack (ARGV[1]); bytes are separate arguments, ARGV[index].
 
 local call = redis.call
 local P = string.sub(KEYS[1], 1, -4)
 local clock = call('TIME')
 local now = clock.seconds * MICROS + clock.micros
 
--- Add to a number in a hash. What is no number begins anew: an error here would leave the step half done.
+-- Add to a number in a hash. What is not a number restarts at 0: an error here would leave the script half done.
 local function raise(key, field, by)
   local sum = redis.pcall('HINCRBY', key, field, by)
   if type(sum) == 'table' then

@@ -1,10 +1,10 @@
--- BEAT: renew holders (making them if need be) and say what each holds.
--- ARGV are id, about and lease of each. Answers {beat, then id, seq, fence, token, cancel of each claim} for each.
+-- HEARTBEAT: renew the leases of holders (creating them if needed) and list the claims of each.
+-- ARGV are id, about and lease of each. Answers {heartbeat, then id, seq, fence, token, cancel of each claim} for each.
 
 local answer = {}
 for at = 1, #ARGV, 3 do
   local id, about, lease = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  -- A script that begins by removing something may go on to write where memory is full: what runs must be able to end.
+  -- A script that begins with a removal may write even if memory is full: running jobs must be able to end.
   call('ZREM', P .. 'holders', id)
   local held = { raise(P .. 'holder:' .. id, 'heartbeat', 1) }
   call('HSET', P .. 'holder:' .. id, 'about', about, 'at', NOW)

@@ -1,4 +1,4 @@
--- HOLDERS: every holder that is known: {about, beat, microseconds since its beat, alive, then ids of its jobs}.
+-- HOLDERS: every holder: {id, about, heartbeat, microseconds since it, alive, then ids of its jobs}.
 
 local answer = {}
 local flat = call('ZRANGE', P .. 'holders', 0, -1, 'WITHSCORES')

@@ -1,14 +1,14 @@
--- How a job is read. It is up to three fields of one hash, {prefix}:jobs:<seq / PER_CHUNK>:
---   <seq>    what never changes: a MessagePack array, Body of messages.py, whose first numbers have fixed places
---   <seq>~   its mutable so far, a MessagePack map, WholeMutable of messages.py; missing until it says more than the body
+-- How a job is read. It is stored in up to three fields of one hash, {prefix}:jobs:<seq / PER_CHUNK>:
+--   <seq>    its body, which does not change: a MessagePack array (Body in messages.py)
+--   <seq>~   its mutable, the part that changes: a MessagePack map (WholeMutable in messages.py); absent until a change
 --   <seq>^   its last checkpoint
 
 local TERMINAL = TERMINAL_STATES
 
--- Any stored byte can be invalid, and must harm this job alone: what is read of a body is 0 or '' where it cannot be,
--- and a mutable that cannot be read has the state `unreadable` and its bytes as damage: it is that of a job which is shown
--- as blocked, and whose bytes are kept until it is deleted.
-local KINDS, STATES = LIFE_KINDS, KNOWN_STATES
+-- Stored bytes can be damaged, which must affect this job only: unreadable values of a body are 0 or ''. An unreadable
+-- mutable gets the state `unreadable` and its bytes as damage: the job is shown as blocked, and its bytes are kept until
+-- it is deleted.
+local KINDS, STATES = MUTABLE_KINDS, KNOWN_STATES
 
 local function mutable_of(kept)
   local ok, mutable = pcall(cmsgpack.unpack, kept)
@@ -24,7 +24,7 @@ local function mutable_of(kept)
   return sound and mutable or { [MUTABLE.state] = STATE.unreadable, [MUTABLE.damage] = kept }
 end
 
--- The number of a job by its id; a job whose own id cannot be read is called by its number.
+-- The number (seq) of a job by its id; a job with an unreadable id is found by its number.
 local function seq_of(id)
   local kept = call('HGET', P .. 'ids', id)
   return kept and string.match(kept, '^%d+') or string.match(id, DAMAGED_ID)
@@ -38,7 +38,7 @@ local function first_run_at(body)
   return #body >= BODY.head and struct.unpack('>I8', body, BODY.run_at) or 0
 end
 
--- The same as it stands there, a number of MessagePack.
+-- The same, still encoded as MessagePack.
 local function packed_run_at(body)
   if string.byte(body, BODY.run_at - 1) == MP.uint64 and #body >= BODY.head then
     return string.sub(body, BODY.run_at - 1, BODY.run_at + 7)
@@ -50,7 +50,7 @@ local function priority_of(body)
   return #body >= BODY.head and struct.unpack('>i2', body, BODY.priority) or 0
 end
 
--- The text or bytes (or nil) at a place of a MessagePack array, and the place behind it.
+-- The text or bytes (or nil) at an offset of a MessagePack array, and the offset behind it.
 local function word_at(body, at)
   local head = string.byte(body, at)
   if head == MP.nothing or not head or head < MP.fixstr then
@@ -69,7 +69,7 @@ local function word_at(body, at)
   return string.sub(body, from, from + size - 1), from + size
 end
 
--- A text of MessagePack.
+-- Encode a text as MessagePack.
 local function word(value)
   local size = #value
   if size < 32 then
@@ -93,7 +93,7 @@ local function words(body)
   return id or '', queue or '', task or '', tags, key
 end
 
--- Where the payload begins, and where it has ended.
+-- The offsets where the payload begins and ends.
 local function payload_of(body)
   local ok, last = pcall(cmsgpack.unpack_limit, body, BODY.before_payload, 1)
   local from = (ok and type(last) == 'number' and last >= 0 and last or #body) + 1
@@ -114,7 +114,7 @@ local function run_at_of(body, mutable)
   return mutable and mutable.run_at or first_run_at(body)
 end
 
--- The number of a job from where it stands, and its limit key, where it has one.
+-- The number of a job from its member of a sorted set, and its limit key, if it has one.
 local function seq_of_ready(member)
   local colon = string.find(member, ':', 18, true)
   if colon then
@@ -123,8 +123,8 @@ local function seq_of_ready(member)
   return string.sub(member, 18)
 end
 
--- The state as it is kept. A job that a claim made queued, or set aside, has only changed its sorted set: one that its
--- limit key holds is `h` here, and blocked to everybody else.
+-- The stored state. A job that a claim made ready or deferred has only changed its sorted set: one that its limit key
+-- defers is STATE.deferred here, and shown as blocked.
 local function state_of(seq, body, mutable)
   local state, limit_key = mutable and mutable.state, limit_key_of(body)
   if state == STATE.unreadable then
@@ -142,7 +142,7 @@ local function state_of(seq, body, mutable)
   end
   if limit_key and state == STATE.queued then
     local member = ready_member(run_at_of(body, mutable), seq, limit_key)
-    return call('ZSCORE', held_key(name_of(limit_key)), member) and STATE.held or STATE.queued
+    return call('ZSCORE', deferred_key(name_of(limit_key)), member) and STATE.deferred or STATE.queued
   end
   return state
 end

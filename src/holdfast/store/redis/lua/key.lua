@@ -1,10 +1,10 @@
--- A key knows the id and the fingerprint that it stands for, and when it was made.
+-- A unique key stores the id and the fingerprint of its job, and when the job was created.
 
 local function pack_key(id, fingerprint, made_at)
   return struct.pack('>I8', made_at) .. #fingerprint .. ':' .. fingerprint .. id
 end
 
--- Nothing where it cannot be read: then nobody has the key.
+-- nil where it cannot be read: then no job has the key.
 local function unpack_key(known)
   local colon = string.find(known, ':', 9, true)
   local size = colon and tonumber(string.sub(known, 9, colon - 1))

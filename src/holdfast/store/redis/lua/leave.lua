@@ -1,4 +1,4 @@
--- LEAVE: the holders of ARGV are gone: forget them, or, where they still hold jobs, end their leases now.
+-- LEAVE: deregister the holders of ARGV; those that still have claims stay, with an expired lease.
 
 for _, id in ipairs(ARGV) do
   if call('EXISTS', P .. 'held:' .. id) == 0 then

@@ -1,9 +1,9 @@
--- GATE: whether jobs of a limit key may start, what is set aside until they may, and what is let go again. The rules are
--- those of core/limiter.py. A job that is set aside has only changed its sorted set, as one that becomes due.
+-- LIMITER: whether jobs of a limit key may start; defers those that may not, and releases them later. The rules are
+-- those of core/limiter.py. A deferred job has only changed its sorted set, like one that becomes due.
 
-local AT_ONCE = 100 -- limit keys that are looked into together
+local AT_ONCE = 100 -- limit keys that are checked together
 
--- concurrency, interval, burst by the text of these numbers: few limit keys have numbers of their own.
+-- concurrency, interval, burst by the text of these numbers: most limit keys share them.
 local bounds_of = {}
 
 local function parse_bounds(numbers)
@@ -13,16 +13,16 @@ local function parse_bounds(numbers)
   return bounds
 end
 
--- What a claim knows of the limit keys that it has met: their `names` and where it is kept how many of each run (`keys`);
--- by name, how many that are, the times of its limiter, how many of its jobs the claim has chosen, and the intervals that
--- they use up; and, where the claim has looked at what is held, when to look again (false: when a job leaves).
+-- The limit keys that a claim has read: their `names`, and the `keys` of their running counts; by name, the running
+-- count, the times of its limiter, the jobs that the claim has chosen, and the intervals that they use; and, if the
+-- claim has checked its deferred jobs, when to check again (false: when a job leaves).
 local function new_limiters()
   return {
     names = {}, keys = {}, running = {}, tat = {}, rest_until = {}, chosen = {}, used = {}, opens_at = {},
   }
 end
 
--- Read one of these of many limit keys.
+-- Read one of these values for many limit keys.
 local function learn(values, limit_keys, command, key, list)
   local known = each_of(command, key, list)
   for at = 1, #limit_keys do
@@ -30,13 +30,13 @@ local function learn(values, limit_keys, command, key, list)
   end
 end
 
-local function somebody_rests()
+local function any_resting()
   local last = call('ZREVRANGE', P .. 'limit_key-rest', 0, 0, 'WITHSCORES')[SCORED.score]
   return last and tonumber(last) > now
 end
 
--- Meet the limit keys of {member, priority, ...}. Returns numbers, bounds and limit keys of the jobs; false for each that has no
--- limit key.
+-- Read the limit keys of {member, priority, ...}. Returns seqs, bounds and limit keys of the jobs; false for each job
+-- without a limit key.
 local function meet(some, limiters)
   local seqs, bounds, limit_keys = {}, {}, {}
   local chosen, tat = limiters.chosen, limiters.tat
@@ -57,7 +57,7 @@ local function meet(some, limiters)
   end
   learn(limiters.running, new, 'MGET', nil, keys)
   learn(tat, paced, 'ZMSCORE', P .. 'limit_key-pace', paced)
-  if new[1] and somebody_rests() then
+  if new[1] and any_resting() then
     learn(limiters.rest_until, new, 'ZMSCORE', P .. 'limit_key-rest', new)
   end
   for at = 1, #new do
@@ -81,7 +81,7 @@ local function starts(limit_key, bounds, limiters)
   return many > 0 and many or 0
 end
 
--- When to look again at what is still held, once as many as could were let go; false: when a job of it leaves.
+-- When to check the remaining deferred jobs of a limit key, after a release; false: when a job of it leaves.
 local function next_look(limit_key, bounds, limiters)
   if bounds.concurrency > 0 and limiters.running[limit_key] + limiters.chosen[limit_key] >= bounds.concurrency then
     return false
@@ -93,7 +93,7 @@ local function next_look(limit_key, bounds, limiters)
   return when > now and when or now + (bounds.interval > 0 and bounds.interval or LOOK_AGAIN)
 end
 
--- Write what a claim has made of the limiters that it met.
+-- Write the changes of a claim to the limiters that it has read.
 local function close(limiters)
   local runs, size = {}, 0
   for at = 1, #limiters.names do
@@ -117,11 +117,11 @@ local function close(limiters)
   end
 end
 
--- Have those of {member, priority, ...} that stand at these places wait for their limit keys; they have left their queue.
-local function hold(queue, places, some, seqs, limit_keys)
+-- Defer the jobs at these places of {member, priority, ...}, which were taken out of their queue.
+local function defer(queue, places, some, seqs, limit_keys)
   local wanted = {}
   for _, n in ipairs(places) do
-    gather('ZADD', held_key(limit_keys[n]), some[2 * n], some[2 * n - 1])
+    gather('ZADD', deferred_key(limit_keys[n]), some[2 * n], some[2 * n - 1])
     add(wanted, chunk_of(seqs[n]), seqs[n] .. '~')
   end
   count(STATE.blocked, queue, #places)
@@ -135,8 +135,8 @@ local function hold(queue, places, some, seqs, limit_keys)
   end
 end
 
--- Put held jobs back into their queues: {member, priority, ...}.
-local function put_back(some)
+-- Put deferred jobs, {member, priority, ...}, back into their queues.
+local function requeue(some)
   local wanted, seqs = {}, {}
   for at = 1, #some, 2 do
     local seq = seq_of_ready(some[at])
@@ -155,13 +155,13 @@ local function put_back(some)
   end
 end
 
--- Make held jobs of limit keys ready, as many as may start; returns how many they are.
-local function let_go(names, limiters)
+-- Release deferred jobs of limit keys, as many as may start; returns their number.
+local function release(names, limiters)
   local first, more = {}, {}
   for _, name in ipairs(names) do
-    local front = call('ZRANGE', held_key(name), 0, 1, 'WITHSCORES')
+    local front = call('ZRANGE', deferred_key(name), 0, 1, 'WITHSCORES')
     if front.member and not string.match(front.member, '^%d+%l%d+:%d+,%d+,%d+,%d+,') then
-      gather('ZREM', held_key(name), front.member) -- no job stands like that
+      gather('ZREM', deferred_key(name), front.member) -- not the member of a job
     elseif front.member then
       first[#first + 1], first[#first + 2] = front.member, front.score
       more[#first / 2] = front.following
@@ -172,7 +172,7 @@ local function let_go(names, limiters)
   local going = {}
   local _, bounds, limit_keys = meet(first, limiters)
   for at, limit_key in ipairs(limit_keys) do
-    local key, free = held_key(limit_key), math.min(PROMOTE_LIMIT, starts(limit_key, bounds[at], limiters))
+    local key, free = deferred_key(limit_key), math.min(PROMOTE_LIMIT, starts(limit_key, bounds[at], limiters))
     local some, left = { first[2 * at - 1], first[2 * at] }, more[at]
     if free > 1 and left then
       some = call('ZRANGE', key, 0, free, 'WITHSCORES')
@@ -187,21 +187,21 @@ local function let_go(names, limiters)
       limiters.opens_at[limit_key] = free == PROMOTE_LIMIT and now or next_look(limit_key, bounds[at], limiters)
     end
   end
-  put_back(going)
+  requeue(going)
   return #going / 2
 end
 
--- When the first limiter opens; nil where none does by the clock.
+-- When to check the first limit key; nil where no time is set.
 local function next_opening()
   return tonumber(call('ZRANGE', P .. 'limit_key-opens', 0, 0, 'WITHSCORES')[SCORED.score])
 end
 
--- Look into the limit keys whose time has come. Where they let many go at once, the rest of them are for the next claim.
+-- Check the limit keys whose time has come. If they release many jobs, the next claim checks the rest.
 local function reopen(limiters)
   local names = call('ZRANGEBYSCORE', P .. 'limit_key-opens', '-inf', NOW, 'LIMIT', 0, HELD_LIMIT)
   local first, number = 1, 0
   while names[first] and number < PROMOTE_LIMIT do
-    number = number + let_go({ unpack(names, first, first + AT_ONCE - 1) }, limiters)
+    number = number + release({ unpack(names, first, first + AT_ONCE - 1) }, limiters)
     first = first + AT_ONCE
   end
   flush()

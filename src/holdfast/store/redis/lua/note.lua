@@ -1,9 +1,9 @@
--- NOTE: what a running job says of itself, under its fence.
+-- NOTE: progress, checkpoint, output and meta of a running job, guarded by its fence.
 -- Each is a NoteMessage. Answers with one 1 or 0 each.
 
 -- Output is a sorted set of pieces by position; each begins with position, fence and at.
 
--- Append a piece behind the last one, unless it is there already, and let the oldest go that `keep` does not need.
+-- Append a piece of output, unless it is stored already, and remove the oldest pieces beyond `keep` bytes.
 local function print_behind(seq, fence, output)
   local key, at, data = P .. 'output:' .. seq, output.at, ARGV[output.data]
   local position = at
@@ -30,37 +30,37 @@ end
 
 local function note(notes)
   local answers = {}
-  for place, said in ipairs(notes) do
-    local seq = said.seq
+  for place, noted in ipairs(notes) do
+    local seq = noted.seq
     local key = chunk_of(seq)
     local kept = call('HGET', key, seq .. '~')
     local mutable = kept and mutable_of(kept)
-    if not mutable or mutable.state ~= STATE.running or mutable.fence ~= said.fence or mutable.token ~= said.token then
+    if not mutable or mutable.state ~= STATE.running or mutable.fence ~= noted.fence or mutable.token ~= noted.token then
       answers[place] = 0
     else
       answers[place] = 1
-      if said.progress then
-        mutable.progress = ARGV[said.progress]
+      if noted.progress then
+        mutable.progress = ARGV[noted.progress]
       end
-      local checkpoint = said.checkpoint
+      local checkpoint = noted.checkpoint
       if checkpoint and checkpoint.number > (mutable.saves or 0) then
         mutable.checkpoint, mutable.saves = 1, checkpoint.number
         mutable.crashes = mutable.crashes and mutable.crashes < 0 and mutable.crashes or nil
         call('HSET', key, seq .. '^', ARGV[checkpoint.data])
       end
-      mutable.pid = said.pid or mutable.pid
-      if said.progress or checkpoint or said.pid or said.meta then
+      mutable.pid = noted.pid or mutable.pid
+      if noted.progress or checkpoint or noted.pid or noted.meta then
         mutable.changed_at = now
       end
-      if said.meta then
-        merge_meta(mutable, said.meta)
+      if noted.meta then
+        merge_meta(mutable, noted.meta)
       end
-      if said.output then
+      if noted.output then
         mutable.printed = 1
-        print_behind(seq, mutable.fence, said.output)
+        print_behind(seq, mutable.fence, noted.output)
       end
-      if said.rest and mutable.limit_key then
-        call('ZADD', P .. 'limit_key-rest', 'GT', text(now + said.rest), mutable.limit_key)
+      if noted.rest and mutable.limit_key then
+        call('ZADD', P .. 'limit_key-rest', 'GT', text(now + noted.rest), mutable.limit_key)
       end
       call('HSET', key, seq .. '~', cmsgpack.pack(mutable))
     end

@@ -1,4 +1,4 @@
--- OUTPUT: what a job has printed. ARGV is OutputArguments. Answers with pieces, each with position, fence and at in
+-- OUTPUT: the output of a job. ARGV is OutputArguments. Answers with pieces, each with position, fence and at in
 -- front of its data.
 
 local seq = call('HGET', P .. 'ids', ARGV[PRINTED.id])

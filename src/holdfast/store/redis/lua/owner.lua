@@ -1,4 +1,4 @@
--- OWNER: whether the job that has a key has not ended; or, where `waiting` is set, has not even begun.
+-- OWNER: whether the job that has a key has not ended; with `waiting`: whether it has not begun either.
 
 local function lives(id, waiting)
   local known = call('HGET', P .. 'ids', id)

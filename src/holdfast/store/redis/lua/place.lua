@@ -1,9 +1,9 @@
--- Where a job stands: every change of state leaves one index and enters another.
+-- The indexes of a job: every change of state removes it from one and adds it to another.
 
 local function exit(seq, body, mutable, state, queue)
-  if state == STATE.unreadable then -- nobody knows where it stands: what still points at it is passed over
+  if state == STATE.unreadable then -- its index is unknown: a member that still points at it is ignored
     gather('ZREM', P .. 'ended', seq)
-    gather('ZREM', P .. 'parked', seq)
+    gather('ZREM', P .. UNSUCCESSFUL, seq)
     return
   end
   local priority, limit_key = priority_of(body), limit_key_of(body)
@@ -13,9 +13,9 @@ local function exit(seq, body, mutable, state, queue)
   elseif state == STATE.scheduled or state == STATE.failed then
     local set = state == STATE.scheduled and 'later:' or 'retry:'
     gather('ZREM', P .. set .. queue, later_member(seq, priority, quarantined, limit_key))
-  elseif state == STATE.held then
+  elseif state == STATE.deferred then
     count(STATE.blocked, queue, -1)
-    gather('ZREM', held_key(name_of(limit_key)), ready_member(run_at_of(body, mutable), seq, limit_key))
+    gather('ZREM', deferred_key(name_of(limit_key)), ready_member(run_at_of(body, mutable), seq, limit_key))
   else
     count(state, queue, -1)
     if state == STATE.running then
@@ -26,7 +26,7 @@ local function exit(seq, body, mutable, state, queue)
     elseif TERMINAL[state] then
       gather('ZREM', P .. 'ended', seq)
       if state ~= STATE.succeeded then
-        gather('ZREM', P .. 'parked', seq)
+        gather('ZREM', P .. UNSUCCESSFUL, seq)
       end
     end
   end
@@ -38,9 +38,9 @@ local function enter_waiting(seq, body, mutable, state, queue)
     gather('ZADD', P .. (mutable.quarantined and 'quarantined:' or 'ready:') .. queue, priority, ready_member(run_at, seq, limit_key))
   elseif state == STATE.blocked then
     count(STATE.blocked, queue, 1)
-  elseif state == STATE.held then
+  elseif state == STATE.deferred then
     count(STATE.blocked, queue, 1)
-    gather('ZADD', held_key(name_of(limit_key)), priority, ready_member(run_at, seq, limit_key))
+    gather('ZADD', deferred_key(name_of(limit_key)), priority, ready_member(run_at, seq, limit_key))
   else
     local set = state == STATE.scheduled and 'later:' or 'retry:'
     gather('ZADD', P .. set .. queue, text(run_at), later_member(seq, priority, mutable.quarantined, limit_key))
@@ -54,12 +54,12 @@ local function enter_ended(seq, mutable, queue, id)
     gather('ZADD', P .. 'ended', text(mutable.expires_at), seq)
   end
   if mutable.state ~= STATE.succeeded then
-    gather('ZADD', P .. 'parked', seq, seq)
+    gather('ZADD', P .. UNSUCCESSFUL, seq, seq)
   end
   ended[#ended + 1] = id
 end
 
--- Take a job away that stands in no index any more.
+-- Delete a job that is in no index any more.
 local function forget(seq, id, queue, mutable)
   local chunk = text(math.floor(seq / PER_CHUNK))
   local key = P .. 'jobs:' .. chunk
@@ -76,14 +76,14 @@ local function forget(seq, id, queue, mutable)
   shrunk[chunk] = true
 end
 
--- Jobs of a queue have left the ready or the running: what their limit keys (by name) hold may have room now.
-local function make_room(limit_keys, queue)
+-- Jobs of a queue left the ready or running ones: deferred jobs of their limit keys (by name) may start now.
+local function free_capacity(limit_keys, queue)
   for first = 1, #limit_keys, MANY do
     local keys, opens = {}, {}
     for at = first, math.min(first + MANY - 1, #limit_keys) do
-      keys[#keys + 1] = held_key(limit_keys[at])
+      keys[#keys + 1] = deferred_key(limit_keys[at])
     end
-    -- Mostly none of them hold anything, or all of them do.
+    -- Usually none of them has deferred jobs, or all of them do.
     local holding = call('EXISTS', unpack(keys))
     for at = 1, holding > 0 and #keys or 0 do
       if holding == #keys or call('EXISTS', keys[at]) == 1 then
@@ -97,12 +97,12 @@ local function make_room(limit_keys, queue)
   end
 end
 
--- Tell of an end by a record.
+-- Record the end of a job.
 local function put_ended(id)
   call('HSET', P .. 'records:ended', id, text(call('INCR', P .. 'record-version')) .. ':{}')
 end
 
--- What follows from an end is done: remove the record of it, unless something was added to it.
+-- The end was handled: remove its record, unless something was added to it.
 local function remove_ended(id)
   local kept = call('HGET', P .. 'records:ended', id)
   if kept and string.find(kept, '^%d+:{}$') then
@@ -110,8 +110,8 @@ local function remove_ended(id)
   end
 end
 
--- The key of a job that ended (or lives again) is remembered until then (or for as long as it lives).
-local function mind_key(key, id, ends)
+-- Keep the unique key of an ended job until `ends`, or without a limit where the job has not ended.
+local function set_key_expiry(key, id, ends)
   local known = call('HGET', P .. 'keys', key)
   if not known or unpack_key(known) ~= id then
     return
@@ -123,7 +123,7 @@ local function mind_key(key, id, ends)
   end
 end
 
--- Meta is merged name by name; its values are JSON and never looked into.
+-- Merge meta by name; the values are JSON and are not decoded.
 local function merge_meta(mutable, words)
   local meta = mutable.meta or {}
   for name, value in pairs(words) do

@@ -1,4 +1,4 @@
--- How a job is answered: a JobRow.
+-- Adds a job to an answer as a JobRow.
 
 local function add_job(answer, seq)
   local key = chunk_of(seq)

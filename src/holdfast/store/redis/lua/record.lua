@@ -1,4 +1,4 @@
--- RECORD: set a small shared record, only if its version is still the one that was seen.
+-- RECORD: set a small shared record, only if its version is as expected.
 -- ARGV is RecordArguments. Answers 1 or 0.
 
 local kind, name, expected = ARGV[RECORD.kind], ARGV[RECORD.name], ARGV[RECORD.expected]

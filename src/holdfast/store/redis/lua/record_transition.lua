@@ -1,12 +1,12 @@
--- TOLD: what is told of a step in the same step: what moved, while somebody watches, and how claims ended.
+-- TRANSITIONS: written in the same script as the change: transitions of jobs, while they are watched, and end counts.
 --
--- `watch` says until when moves are kept, and counts them (from the moment at which the watch began, so that no two
--- watches have a number in common). A step's moves are one entry of the stream `transitions`, by the number of its last one.
+-- `watch` has the time until which transitions are kept, and their count (from the time when the watch began, so that
+-- no two watches share a number). The transitions of a script are one entry of the stream, numbered by its last one.
 
-local moved, ends_told = {}, {}
-local watched -- the number of moves so far; false where nobody watches, nil where that is not known yet
+local recorded, end_sums = {}, {}
+local watched -- the number of transitions so far; false where they are not watched, nil where that is not read yet
 
-local function somebody_watches()
+local function is_watched()
   if watched == nil then
     local watch = call('HMGET', P .. 'watch', 'until', 'upto')
     watched = (tonumber(watch.ends) or 0) > now and tonumber(watch.upto) or false
@@ -14,38 +14,38 @@ local function somebody_watches()
   return watched
 end
 
--- A job came to this state (STATE.deleted: it was deleted).
+-- A job has this state now (STATE.deleted: it was deleted).
 local function record_transition(id, state)
-  if somebody_watches() then
-    local size = #moved
-    moved[size + 1], moved[size + 2] = id, state
+  if is_watched() then
+    local size = #recorded
+    recorded[size + 1], recorded[size + 2] = id, state
   end
 end
 
--- So many claims ended; times in microseconds, added up.
+-- Count claims that ended; times are sums in microseconds.
 local function record_ends(queue, outcome, number, waited, ran)
   local place = outcome .. ':' .. queue
-  local sums = ends_told[place]
+  local sums = end_sums[place]
   if not sums then
-    ends_told[place] = { number, waited, ran }
+    end_sums[place] = { number, waited, ran }
   else
     sums.number, sums.waited, sums.ran = sums.number + number, sums.waited + waited, sums.ran + ran
   end
 end
 
--- The last thing that a step does.
-local function write_down()
-  if moved[1] then
-    local number = #moved / 2
+-- Called last by a script.
+local function write_transitions()
+  if recorded[1] then
+    local number = #recorded / 2
     local upto = text(watched + number)
     call('HSET', P .. 'watch', 'upto', upto)
     call('XADD', P .. 'transitions', 'MINID', '~', text(watched + number - TRANSITIONS_KEPT), upto .. '-0',
-      'number', number, 'at', NOW, 'moved', cmsgpack.pack(moved))
+      'number', number, 'at', NOW, 'moved', cmsgpack.pack(recorded))
   end
-  if next(ends_told) then
+  if next(end_sums) then
     local hour, minute = text(math.floor(now / HOUR)), text(math.floor(now % HOUR / MINUTE))
     local key = P .. 'minutes:' .. hour
-    for place, sums in pairs(ends_told) do
+    for place, sums in pairs(end_sums) do
       local field = ':' .. minute .. ':' .. place
       if raise(key, MINUTE_OF.count .. field, sums.number) == sums.number then
         call('ZADD', P .. 'hours', hour, hour)

@@ -1,4 +1,4 @@
--- SETTLE: end claims. Written only while fence and token are those of the claim; one sent again is recognised.
+-- SETTLE: end claims. Written only if fence and token match the claim; a repeated settlement is recognised.
 -- Each is an EndMessage, or, where it is a plain success, a PlainEndMessage. Answers with one 1 or 0 each.
 
 local function json(value)
@@ -28,8 +28,8 @@ local function read_mutables(ends)
   return read_fields(wanted), chunks
 end
 
--- What is written once all claims have ended: the ends to record; and by queue the limit keys that jobs have left.
-local told_of, left = {}, {}
+-- Written after all claims have ended: the ends to record, and by queue the limit keys that jobs have left.
+local ends_to_record, left = {}, {}
 
 local function leave(limit_key, queue)
   run(limit_key, -1)
@@ -43,19 +43,18 @@ local function leave(limit_key, queue)
   end
 end
 
--- Jobs of one claim that succeeded have mutable parts that differ in run_at, limit key, nonce and result only: the rest is packed
--- once.
+-- Mutables of succeeded jobs of one claim differ only in run_at, limit key, nonce and result: pack the rest once.
 local alike = {}
 
 local function plainly_succeeded(e)
   return e.state == STATE.succeeded and not e.outcome and e.keep and e.keep > 0
 end
 
--- The mutable of such a job after its end, from its mutable before; nil where it is not one of them.
+-- The mutable of such a job after its end, from its mutable before; nil where the job is not one of them.
 local function succeeded_mutable(kept, e)
   local entries, one, two, three = string.byte(kept, 1, 4)
   if one ~= FRONT.letter or two ~= FRONT.due or three ~= MP.uint64 or entries > MP.fixmap_last then
-    return nil -- when it was due does not stand in front
+    return nil -- it does not begin with `due`
   end
   local from, limit_key = FRONT.size + 1, nil
   local four, five = string.byte(kept, FRONT.size + 1, FRONT.size + 2)
@@ -102,7 +101,7 @@ local function succeeded_mutable(kept, e)
   return known.without .. word(e.nonce), known.expires
 end
 
--- End one claim in whatever way; the mutable of the job afterwards, or false where the job is gone.
+-- End one claim with any outcome; returns the new mutable of the job, or false where the job was deleted.
 local function settle_one(e, mutable)
   local seq, id, nonce = e.seq, e.id, e.nonce
   local state, outcome, keep, queue = e.state, e.outcome, e.keep, mutable.queue
@@ -123,10 +122,10 @@ local function settle_one(e, mutable)
     mutable.state, mutable.finished_at, mutable.expires_at = state, now, keep and now + keep
     record_transition(id, state)
     if e.record_end then
-      told_of[#told_of + 1] = id
+      ends_to_record[#ends_to_record + 1] = id
     end
     if e.key then
-      mind_key(e.key, id, now + e.key_keep)
+      set_key_expiry(e.key, id, now + e.key_keep)
     end
     if keep and keep <= 0 then
       forget(seq, id, queue, mutable)
@@ -155,13 +154,13 @@ local function settle_one(e, mutable)
   wait_for(mutable, seq, e.waiting_for)
   enter_waiting(seq, body, mutable, mutable.state, queue)
   if e.key then
-    mind_key(e.key, id, nil)
+    set_key_expiry(e.key, id, nil)
   end
   return cmsgpack.pack(mutable)
 end
 
--- Whether this settlement was written before: by the job's last nonce, or, where it was removed as it ended, by what is
--- remembered of that.
+-- Whether this settlement was written before: by the last nonce of the job, or, if the job was deleted at its end, by
+-- the set `gone`.
 local function sent_again(e, mutable)
   if mutable then
     return mutable.nonce == e.nonce
@@ -218,9 +217,9 @@ local function settle(ends)
   end
   flush()
   for queue, limit_keys in pairs(left) do
-    make_room(limit_keys, queue)
+    free_capacity(limit_keys, queue)
   end
-  for _, id in ipairs(told_of) do
+  for _, id in ipairs(ends_to_record) do
     put_ended(id)
   end
   return answers

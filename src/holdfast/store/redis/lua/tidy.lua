@@ -1,6 +1,5 @@
--- TIDY: remove a limited number each of jobs past their retention, forgotten keys, and holders gone without jobs; and
--- old minutes, moves that nobody watches, and what limit keys have used long ago. ARGV is TidyArguments. Answers how many of
--- the first three.
+-- TIDY: remove a limited number each of expired jobs, expired keys, and expired holders without jobs; and old minute
+-- stats, unwatched transitions, and old limiter state. ARGV is TidyArguments. Answers the numbers of the first three.
 
 local limit = ARGV[TIDY.limit]
 local jobs = call('ZRANGEBYSCORE', P .. 'ended', '-inf', NOW, 'LIMIT', 0, limit)

@@ -1,5 +1,5 @@
--- MOVES: what moved since a cursor, and that moves are kept for a while from now. ARGV is TransitionsArguments.
--- Answers with a MovesHead, then at and moved of each step.
+-- TRANSITIONS: the transitions since a cursor; extends the time for which they are kept. ARGV is TransitionsArguments.
+-- Answers with a TransitionsHead, then time and transitions of each entry.
 
 local watch = call('HMGET', P .. 'watch', 'until', 'upto')
 local upto = tonumber(watch.upto) or 0
@@ -16,19 +16,19 @@ if not since then
   return { 0, text(upto) }
 end
 local entry = call('XRANGE', P .. 'transitions', '-', '+', 'COUNT', 1)[1]
-local from = entry and tonumber(string.match(entry.id, '^%d+')) - tonumber(entry.fields[MOVED.number]) or upto
+local from = entry and tonumber(string.match(entry.id, '^%d+')) - tonumber(entry.fields[TRANSITION.number]) or upto
 if since < from or since > upto then
   return { 1, text(upto) }
 end
-local answer, told, limit = { 0, text(since) }, 0, tonumber(ARGV[TRANSITIONS.limit])
-while told < limit do
-  entry = call('XRANGE', P .. 'transitions', '(' .. answer[MOVES_HEAD.cursor] .. '-0', '+', 'COUNT', 1)[1]
+local answer, found, limit = { 0, text(since) }, 0, tonumber(ARGV[TRANSITIONS.limit])
+while found < limit do
+  entry = call('XRANGE', P .. 'transitions', '(' .. answer[TRANSITIONS_HEAD.cursor] .. '-0', '+', 'COUNT', 1)[1]
   if not entry then
     break
   end
   local size = #answer
-  answer[MOVES_HEAD.cursor] = string.match(entry.id, '^%d+')
-  answer[size + 1], answer[size + 2] = entry.fields[MOVED.at], entry.fields[MOVED.moved]
-  told = told + tonumber(entry.fields[MOVED.number])
+  answer[TRANSITIONS_HEAD.cursor] = string.match(entry.id, '^%d+')
+  answer[size + 1], answer[size + 2] = entry.fields[TRANSITION.at], entry.fields[TRANSITION.moved]
+  found = found + tonumber(entry.fields[TRANSITION.number])
 end
 return answer

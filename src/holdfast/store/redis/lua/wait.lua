@@ -1,4 +1,4 @@
--- What a job waits for besides its time has its waiters by number.
+-- `waiting_for:<what>` has the jobs that wait for something other than a time, by number.
 
 local function wait_for(mutable, seq, what)
   if mutable.waiting_for then

@@ -1,8 +1,8 @@
--- WRITE: one batch in one step, kind by kind. ARGV[1] is a BatchMessage, each part only where the
--- script was put together with that kind. The last of ARGV says which fences may be given.
+-- WRITE: one batch, kind by kind. ARGV[1] is a BatchMessage with the kinds that this script was built for. The last of
+-- ARGV is the answer of fences.lua.
 
 if claim and call('GET', P .. 'server') ~= ARGV[#ARGV] then
-  return redis.error_reply('NEWSERVER another server gave fences before') -- fences.lua
+  return redis.error_reply('NEWSERVER this server has not assigned fences yet') -- fences.lua
 end
 local batch = cmsgpack.unpack(ARGV[1])
 local answers = { false, false, false, false, false }
@@ -25,6 +25,6 @@ if claim and batch.asks then
   end
   answers[BATCH.asks] = claims
 end
-write_down()
+write_transitions()
 publish()
 return answers
