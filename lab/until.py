@@ -10,10 +10,10 @@ T = TypeVar("T")
 LOOK_EVERY = 0.01
 
 
-def until(condition: Callable[[], T], what: str, limit: float = 30.0, record_end: Callable[[], str] = str) -> T:
-    """The condition's first true answer; after `limit` s an AssertionError with `what` and `record_end()`."""
+def until(condition: Callable[[], T], what: str, limit: float = 30.0, details: Callable[[], str] = str) -> T:
+    """The condition's first true answer; after `limit` s an AssertionError with `what` and `details()`."""
     deadline = time.monotonic() + limit
     while not (answer := condition()):
-        assert time.monotonic() < deadline, f"not within {limit:g} s: {what}\n{record_end()}"
+        assert time.monotonic() < deadline, f"not within {limit:g} s: {what}\n{details()}"
         time.sleep(LOOK_EVERY)
     return answer

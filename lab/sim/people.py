@@ -155,20 +155,20 @@ class Member:
             await asyncio.sleep(0.1)
             return self.process.world.chance.getrandbits(32)
 
-        def record_end(name: str, value: object) -> None:
+        def keep(name: str, value: object) -> None:
             self.journal.write(got(ctx.job.id, ctx.fence, name, value))
 
         chance = self.process.world.chance
-        record_end("first", await ctx.step("first", drawn))
+        keep("first", await ctx.step("first", drawn))
         await ctx.sleep(0.7)
         if chance.random() < 0.3:
             raise ValueError("no luck between two steps")
         try:
-            record_end("signal", await ctx.wait_for(signal, 2.0 if hurried else None))
+            keep("signal", await ctx.wait_for(signal, 2.0 if hurried else None))
         except TimeoutError:
             self.counts["signals that came too late for a job"] += 1
-            record_end("signal", "too late")
-        record_end("last", await ctx.step("last", drawn))
+            keep("signal", "too late")
+        keep("last", await ctx.step("last", drawn))
         if chance.random() < 0.3:
             raise ValueError("no luck behind the last step")
 

@@ -424,7 +424,7 @@ async def test_a_flow_has_failed_by_a_job_that_was_not_run_whatever_its_error_sa
 async def test_a_compensation_is_not_needed_whatever_its_error_says(app, tasks, words):
     flow = Flow()
     undo = flow.add(tasks.note, "first").compensate(tasks.note, "undo")
-    flow.add(tasks.note, "record_end").after(undo)
+    flow.add(tasks.note, "tell").after(undo)
     flow.on_end(tasks.note, "last")
     handle = await app.enqueue_flow(flow)
     other = ByHand(app)

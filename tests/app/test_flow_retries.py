@@ -228,7 +228,7 @@ async def test_a_dead_job_whose_flow_is_gone_is_retried_alone(app, tasks):
 async def test_what_comes_after_a_compensation_that_was_not_needed_is_not_needed(app, tasks):
     flow = Flow()
     undo = flow.add(tasks.note, "good").compensate(tasks.note, "undo")
-    flow.add(tasks.note, "record_end").after(undo)
+    flow.add(tasks.note, "tell").after(undo)
     undo.compensate(tasks.note, "undo the undoing")
     handle, status = await run(app, flow)
     assert (status.state, tasks.ran) == (State.SUCCEEDED, ["good"])

@@ -29,7 +29,7 @@ def test_each_steps_effect_is_there_once_per_remembered_result(look, processes, 
     for number, point in enumerate(POINTS, 1):
         if point == "behind the signal":
             look.sync.signal(SIGNAL, "sent")
-        until(lambda number=number: len(dead()) >= number, f"it dies {point}", record_end=lambda: look.story(id))
+        until(lambda number=number: len(dead()) >= number, f"it dies {point}", details=lambda: look.story(id))
         worker.ended()
         worker = processes.worker()
     look.until_ended([id])
@@ -50,7 +50,7 @@ def test_a_sender_that_is_killed_at_any_of_its_writes_has_not_sent_or_is_finishe
     processes.worker()
     waiters = {n: look.enqueue_many("wait_for", [(f"go-{n}",)] * 3) for n in range(WRITES)}
     every = [id for ids in waiters.values() for id in ids]
-    until(lambda: look.counts() == {"blocked": len(every)}, "all wait", record_end=lambda: look.stories(every))
+    until(lambda: look.counts() == {"blocked": len(every)}, "all wait", details=lambda: look.stories(every))
     for n in waiters:
         sender = processes.start("signal_main", signal=f"go-{n}", dies_at=n)
         assert sender.ended() == -9, "it has not died where it should"

@@ -19,7 +19,7 @@ def test_sixty_sleeping_jobs_on_two_slots_are_never_more_than_two_running_or_hel
         seen.append((look.counts().get("running", 0), len(look.held_by(worker.pid))))
         return look.counts().get("succeeded") == JOBS
 
-    until(done, "all have succeeded", record_end=lambda: look.stories(ids))
+    until(done, "all have succeeded", details=lambda: look.stories(ids))
     assert max(running for running, _ in seen) == SLOTS, f"running, by the store: {seen}"
     assert max(held for _, held in seen) == SLOTS, f"held, by the store: {seen}"
     assert most_at_once(journal) == SLOTS, "running, by the journal"

@@ -69,7 +69,7 @@ def test_a_stopped_worker_cannot_write_its_late_result(  # noqa: PLR0917  # fixt
     until(
         lambda: journal.count("refused", pid=first.pid, jobs=[id]),
         "the first worker hears that its claim is gone",
-        record_end=lambda: look.story(id),
+        details=lambda: look.story(id),
     )
     if second_has == "not ended":
         look.demand(id, look.held_by(second.pid) == {id}, "the second's claim was touched")

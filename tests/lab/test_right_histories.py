@@ -186,9 +186,9 @@ def right():
     yield "keys that stand for one job after the other", one_by_one
 
 
-@pytest.mark.parametrize(("name", "record_end"), list(right()), ids=[name for name, _ in right()])
-def test_a_history_that_keeps_the_promises_passes(name, record_end):
+@pytest.mark.parametrize(("name", "play"), list(right()), ids=[name for name, _ in right()])
+def test_a_history_that_keeps_the_promises_passes(name, play):
     story = Story()
-    record_end(story)
+    play(story)
     verdict = check(story.entries)
     assert verdict, verdict.explain()

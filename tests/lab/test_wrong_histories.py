@@ -293,7 +293,7 @@ def wrong():
     yield "no_limit_key_starts_more_often_than_it_may", "a third within a burst of two", hasty
 
     def flow(on_dead, state, *, early=False):
-        def record_end(s):
+        def play(s):
             s.enqueue("f.0")
             s.enqueue("f.1", after=[("f.0", on_dead)])
             s.claim("f.0")
@@ -308,7 +308,7 @@ def wrong():
             s.end("f.0", state=state)
             s.end("f.1")
 
-        return record_end
+        return play
 
     rule = "nothing_runs_before_its_parents"
     yield rule, "claimed before its parent had ended", flow("ignore", "succeeded", early=True)
@@ -336,13 +336,13 @@ def wrong():
     yield "a_step_is_remembered", "a step that was run again", run_again
 
     def twice_at_once(unique):
-        def record_end(s):
+        def play(s):
             for job in ("a", "b"):
                 s.enqueue(job, ack=False, key="k", unique=unique, window=60.0)
             for job in ("a", "b"):
                 s.work(job)
 
-        return record_end
+        return play
 
     for unique in ("queued", "live", "window"):
         yield "one_job_at_a_time_per_key", f"two at once ({unique})", twice_at_once(unique)
@@ -357,10 +357,10 @@ def wrong():
 CASES = list(wrong())
 
 
-@pytest.mark.parametrize(("rule", "name", "record_end"), CASES, ids=[f"{rule}: {name}" for rule, name, _ in CASES])
-def test_a_history_that_breaks_a_rule_is_caught_by_it(rule, name, record_end):
+@pytest.mark.parametrize(("rule", "name", "play"), CASES, ids=[f"{rule}: {name}" for rule, name, _ in CASES])
+def test_a_history_that_breaks_a_rule_is_caught_by_it(rule, name, play):
     story = Story()
-    record_end(story)
+    play(story)
     verdict = check(story.entries)
     assert rule in {one.rule for one in verdict.broken}, verdict.explain()
 

@@ -105,7 +105,7 @@ class Look:
             found = {entry["job"] for entry in self.journal.entries("start", jobs=ids) if entry["fence"] == fence}
             return found.issuperset(ids)
 
-        until(started, f"{len(ids)} jobs run under fence {fence}", record_end=lambda: self.stories(ids))
+        until(started, f"{len(ids)} jobs run under fence {fence}", details=lambda: self.stories(ids))
 
     def until_ended(self, ids: Iterable[str], limit: float = 60.0) -> None:
         """Wait until every one of these jobs is in a terminal state."""
