@@ -3,7 +3,7 @@
 A client that repeats a conditional put can turn its own success into "exists". So nothing is repeated here: the caller
 reads the object back.
 
-Requests are obstore's blocking calls on our own threads, which are joined at exit. Its async calls enter Python from its
+Requests are obstore's blocking calls on our threads, which are joined at exit. Its async calls enter Python from its
 own threads; if that happens while the interpreter ends, the process aborts.
 """
 
