@@ -346,7 +346,7 @@ def test_a_wrong_url_is_refused_with_what_is_wrong(url, said):
 
 @pytest.mark.parametrize("store", [5, ["memory://"], object()])
 def test_what_is_neither_a_url_nor_a_store_is_refused(store):
-    with pytest.raises(ConfigError, match="a URL, a store or a Redis client"):
+    with pytest.raises(ConfigError, match="a URL, a store object or a Redis client"):
         Holdfast(store)
 
 
