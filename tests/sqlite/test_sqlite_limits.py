@@ -65,7 +65,7 @@ async def test_a_crowd_never_runs_more_of_a_limit_key_than_it_allows(path, store
     assert [each.returncode for each in crowd] == [0] * CROWD
     assert (await store.stats())[0].counts == {"succeeded": JOBS}
     assert watcher.execute("SELECT count(*), max(running) FROM counted").fetchone() == (JOBS, AT_ONCE)
-    assert watcher.execute("SELECT count(*) FROM holdfast_gate").fetchone() == (0,)
+    assert watcher.execute("SELECT count(*) FROM holdfast_limiter").fetchone() == (0,)
     watcher.close()
 
 
@@ -143,7 +143,7 @@ async def test_a_gate_is_forgotten_a_day_after_its_last_use(limit_key, path, ope
     await enqueue(store, limit_key=limit_key)
     await settle(store, succeeded(await claim_one(store)))
     watcher = sqlite3.connect(path)
-    limiters = "SELECT count(*) FROM holdfast_gate"
+    limiters = "SELECT count(*) FROM holdfast_limiter"
     clock.advance(86000)
     await store.tidy(10)
     assert watcher.execute(limiters).fetchone() == (1,)

@@ -320,7 +320,7 @@ def test_a_url_without_secrets_is_shown_whole(url):
 def test_an_error_about_a_url_does_not_show_its_password():
     with pytest.raises(ConfigError) as refused:
         Holdfast("mysql://user:hunter2@host/db")
-    assert "there is no store for 'mysql'" in str(refused.value)
+    assert "there is no store for the scheme 'mysql'" in str(refused.value)
     assert "hunter2" not in str(refused.value)
 
 
