@@ -91,7 +91,7 @@ DEFECTS = (
     ),
     Defect(
         "O", "the order of a queue is reversed", "store/reference/ready_queues.py",
-        "for _, run_at, seq in line:", "for _, run_at, seq in reversed(list(line)):",
+        "for _, run_at, seq in places:", "for _, run_at, seq in reversed(list(places)):",
         seeds=200,
     ),
     Defect(
@@ -221,13 +221,13 @@ DEFECTS = (
     ),
     Defect(
         "U", "a batch whose answer was lost is answered as unwritten", "store/group_commit.py",
-        "        except OutcomeUnknown as error:\n            await self._send_again(turn, error)",
-        '        except OutcomeUnknown:\n            turn.fail(StoreUnavailable("no answer"))',
+        "        except OutcomeUnknown as error:\n            await self._resend(group, error)",
+        '        except OutcomeUnknown:\n            group.fail(StoreUnavailable("no answer"))',
         seeds=400,
     ),
     Defect(
         "U", "an ask is sent again with the batch whose answer was lost", "store/group_commit.py",
-        "        turn.asks.clear()\n", "",
+        "        group.asks.clear()\n", "",
         COMMIT + "unknown or claim or ask",
     ),
     Defect(
@@ -515,8 +515,8 @@ DEFECTS = (
     ),
     Defect(
         "N", "a limiter is not opened again when a job leaves", "store/reference/ready_queues.py",
-        "            self._opens(record.limit_key.name, AT_ONCE)\n        return held",
-        "            pass\n        return held",
+        "            self._opens(record.limit_key.name, AT_ONCE)\n        return deferred",
+        "            pass\n        return deferred",
         seeds=400,
     ),
     Defect(
@@ -578,7 +578,7 @@ DEFECTS = (
     ),
     Defect(
         "N", "an end is not told with its commit", "store/reference/jobs.py",
-        "        if end.record_end:\n            self._tell_ended(record)\n", "",
+        "        if end.record_end:\n            self._record_ended(record)\n", "",
         seeds=400,
     ),
     Defect(
@@ -629,7 +629,7 @@ DEFECTS = (
     # -- checkpoints
     Defect(
         "D", "an older checkpoint that comes late is kept", "store/reference/apply.py",
-        "if said.checkpoint is not UNSET and said.saves > record.saves:", "if said.checkpoint is not UNSET:",
+        "if new.checkpoint is not UNSET and new.saves > record.saves:", "if new.checkpoint is not UNSET:",
         MEMORY + "test_a_checkpoint_that_comes_late_is_let_be",
     ),
     Defect(

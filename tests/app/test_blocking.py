@@ -233,7 +233,7 @@ def test_the_first_use_may_come_from_many_threads_at_once(app):
 
 
 async def test_inside_a_running_loop_there_is_a_clear_error(app, add):
-    message = "app.sync blocks, and this thread runs an event loop: use `await`"
+    message = "this thread runs an event loop, which app.sync would block; use `await`"
     for call in (
         lambda: add.sync.enqueue(1, 2),
         lambda: app.sync.job("x"),

@@ -211,7 +211,7 @@ def test_a_connection_to_another_file_is_refused(app, ship, tmp_path):
         pytest.raises(ConfigError, match="but the jobs are in"),
     ):
         ship.sync.using(connection=other).enqueue(1)
-    with closing(sqlite3.connect(":memory:")) as other, pytest.raises(ConfigError, match="a database in memory"):
+    with closing(sqlite3.connect(":memory:")) as other, pytest.raises(ConfigError, match="an in-memory database"):
         ship.sync.using(connection=other).enqueue(1)
     assert app.sync.jobs().jobs == []
 

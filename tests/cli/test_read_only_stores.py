@@ -16,7 +16,7 @@ def read_only(folder):
 @pytest.mark.parametrize(
     ("url", "code", "words"),
     [
-        ("sqlite:///{folder}/jobs.db", 2, "cannot make the lock file"),
+        ("sqlite:///{folder}/jobs.db", 2, "cannot be created or opened"),
         ("file://{folder}", 3, "cannot be written: Permission denied"),
     ],
     ids=["sqlite", "folder"],

@@ -171,7 +171,7 @@ def test_a_wrong_command_is_exit_code_2(terminal):
     terminal("nonsense", code=2)
     terminal("list", "--limit", "0", code=2)
     assert "holdfast -A module:app schedule list" in terminal("schedule", "list", "-A", "shop:app", code=2)
-    assert "there is no store for 'foo'" in terminal("--url", "foo://x", "status", code=2)
+    assert "there is no store for the scheme 'foo'" in terminal("--url", "foo://x", "status", code=2)
     assert "there is no module 'nowhere'" in terminal("enqueue", "-A", "nowhere:app", "--task", "t", code=2)
 
 

@@ -26,7 +26,7 @@ def test_migrate_says_what_is_missing_then_brings_it_then_has_nothing_to_do(term
     ("command", "said"),
     [
         (partial(commands.migrate, check=True), "Missing: version 2."),
-        (commands.doctor, "the schema has version 1 of 2\n      run `holdfast migrate`"),
+        (commands.doctor, "schema version 1; this Holdfast uses 2\n      run `holdfast migrate`"),
     ],
     ids=["check", "doctor"],
 )
@@ -71,7 +71,7 @@ def test_doctor_says_that_a_newer_schema_needs_a_newer_holdfast(terminal):
     with closing(sqlite3.connect(terminal.folder / "holdfast.db")) as database, database:
         database.execute("INSERT INTO holdfast_schema (version, applied_at) VALUES (999, 0)")
     said = terminal("doctor", code=1)
-    assert "the schema has version 999" in said
+    assert "schema version 999" in said
     assert "upgrade Holdfast" in said
     assert "holdfast migrate" not in said
 

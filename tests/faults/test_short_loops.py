@@ -188,7 +188,7 @@ def test_a_finalizer_on_a_thread_of_the_store_is_refused(tmp_path):
                 told.append(str(error))
 
     async def on_the_writer():
-        await parts_of(app).runtime.store._line.run(finalize)
+        await parts_of(app).runtime.store._thread.run(finalize)
 
     runs_on(parts_of(app).runtime)(on_the_writer)
     assert len(told) == 2

@@ -128,7 +128,7 @@ LATE = """
 
 
 def test_a_finalizer_at_the_end_of_the_interpreter_is_reported_so(url):
-    assert "the interpreter is ending" in run(LATE, url)
+    assert "the interpreter is shutting down" in run(LATE, url)
     assert stored(url) == 1
 
 

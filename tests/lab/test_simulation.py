@@ -151,7 +151,7 @@ PLANTED = {
     "a_flow_ends_with_its_last_job": (flow_members.FlowJobs, "count", count_as_planned),
     "limit_keys_take_turns_by_their_weights": (Limiter, "turn", lambda self, limit_key, ends, now: now),
     "a_step_is_remembered": (Memory, "find", lambda *_: None),
-    "one_job_at_a_time_per_key": (Jobs, "_stands", lambda *_: False),
+    "one_job_at_a_time_per_key": (Jobs, "_is_taken", lambda *_: False),
     "nobody_waits_any_more": (TaskPauses, "_free", free_nothing),
 }
 """By the rule that must catch it: a defect in what only some schedules have."""

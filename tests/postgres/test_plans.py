@@ -240,7 +240,7 @@ async def test_nothing_is_lost_and_order_holds_while_generations_turn(store, sql
     await drain(store, me, 12000)
     for _ in range(3):
         store._generations.worn(["default"])
-        await store._generations._turning
+        await store._generations._rotating
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.generation") == 1
     assert await sql.fetchval(f"SELECT max(gen) FROM {schema}.generation") > 1
     [heartbeat] = await store.heartbeat([holder("other")])

@@ -96,7 +96,7 @@ async def test_an_exhausted_pool_is_reported_in_words(server, schema, monkeypatc
 async def test_a_server_without_room_for_us_is_reported_in_words(store, sql, server, schema):
     role = f"few_{schema}"
     await sql.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 0")
-    with pytest.raises(StoreUnavailable, match="no connection left"):
+    with pytest.raises(StoreUnavailable, match="no free connection"):
         await PostgresStore(f"{server.url.replace('postgres@', f'{role}@')}?schema={schema}").open()
     await sql.execute(f"DROP ROLE {role}")
 

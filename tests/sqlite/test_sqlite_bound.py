@@ -105,7 +105,7 @@ async def test_another_file_is_refused(tmp_path, store):
         await store.insert_bound(elsewhere, [new_job()])
     elsewhere.close()
     memory = sqlite3.connect(":memory:")
-    with pytest.raises(ConfigError, match="a database in memory"):
+    with pytest.raises(ConfigError, match="an in-memory database"):
         await store.insert_bound(memory, [new_job()])
     memory.close()
 
@@ -124,14 +124,14 @@ async def test_a_stale_snapshot_is_no_lock_error(path, store, mine):
     mine.execute("BEGIN")
     mine.execute("SELECT * FROM orders").fetchall()
     await enqueue(store, "meanwhile")
-    with pytest.raises(StoreUnavailable, match="roll back and try again"):
+    with pytest.raises(StoreUnavailable, match="Roll back and try again"):
         await store.insert_bound(mine, [new_job("a")])
     mine.rollback()
 
 
 async def test_on_a_version_with_the_reset_bug_the_connection_no_longer_checkpoints(store, mine, monkeypatch, caplog):
     monkeypatch.setattr(version, "has_reset_bug", lambda: True)
-    monkeypatch.setattr(version, "_said", set())
+    monkeypatch.setattr(version, "_logged", set())
     with caplog.at_level(logging.INFO, "holdfast"):
         await store.insert_bound(mine, [new_job()])
         await store.insert_bound(mine, [new_job()])

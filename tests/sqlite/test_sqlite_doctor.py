@@ -14,7 +14,7 @@ async def findings(path):
 async def test_a_sound_store_takes_a_small_write(store, path):
     await enqueue(store)
     found = await findings(path)
-    assert found["a small write was committed"]
+    assert found["a test write was committed"]
     assert all(found.values())
 
 
@@ -28,7 +28,7 @@ async def test_a_full_disk_does_not_ask_for_a_backup(path):
         first, room = await SqliteStore(path).examine()
     finally:
         limited.start()
-    assert (first.fine, first.advice) == (False, "the disk may be full or failing: make room first")
+    assert (first.fine, first.advice) == (False, "the disk may be full or failing: free space first")
     assert "free on the disk of" in room.what
 
 
@@ -41,7 +41,7 @@ async def test_a_disk_that_takes_no_write_is_reported(store, path):
     finally:
         limited.start()
     [failed] = [what for what, fine in found.items() if not fine]
-    assert failed.startswith("a small write failed: ")
+    assert failed.startswith("a test write failed: ")
     assert "nothing was written" in failed
 
 

@@ -97,7 +97,7 @@ async def test_a_write_to_a_deleted_log_is_not_acknowledged(filled, path, end):
 async def test_a_file_that_cannot_be_looked_at_for_a_while_is_not_lost(filled, open_store, number):
     with unseen("jobs.db", number):
         for call in (enqueue(filled, "refused"), every(filled), filled.heartbeat([]), open_store()):
-            with pytest.raises(StoreUnavailable, match=r"db cannot be looked at: .*; nothing was written") as raised:
+            with pytest.raises(StoreUnavailable, match=r"db cannot be examined: .*; nothing was written") as raised:
                 await call
             assert type(raised.value) is StoreUnavailable
     await enqueue(filled, "after")
@@ -106,7 +106,7 @@ async def test_a_file_that_cannot_be_looked_at_for_a_while_is_not_lost(filled, o
 
 async def test_a_write_whose_log_cannot_be_looked_at_afterwards_may_have_happened(filled):
     with unseen("jobs.db-wal", errno.EIO):
-        with pytest.raises(OutcomeUnknown, match="could not be looked at afterwards"):
+        with pytest.raises(OutcomeUnknown, match="could not be examined afterwards"):
             await enqueue(filled, "unsure")
         with pytest.raises(StoreUnavailable, match="nothing was written") as raised:
             await enqueue(filled, "refused")
@@ -231,7 +231,7 @@ async def test_a_transaction_by_a_hard_link_is_refused(path, tmp_path):
 
         os.link(path, tmp_path / "second.db")
         connection = sqlite3.connect(tmp_path / "second.db")
-        with pytest.raises(ConfigError, match=r"this connection is to .*second\.db, but the jobs are in"):
+        with pytest.raises(ConfigError, match=r"connection= is a connection to .*second\.db, but the jobs are in"):
             await add.using(connection=connection).enqueue(1)
         connection.close()
 
@@ -272,7 +272,7 @@ async def test_a_worker_ends_when_its_database_was_deleted(path):
             delete(path)
 
         await harm.enqueue()
-        with pytest.raises(StoreLost, match="was deleted or moved away"):
+        with pytest.raises(StoreLost, match="was deleted or moved"):
             await Worker(app).run()
 
 

@@ -104,7 +104,7 @@ async def test_a_write_behind_a_stuck_process_is_given_up_and_never_made(path, s
     hasty = await open_or_wait(open_store, stuck)
     fcntl.flock(stuck, fcntl.LOCK_EX)
     with pytest.raises(
-        StoreUnavailable, match=r"could not begin within 0\.4 s: .*-lock is held .* nothing was written"
+        StoreUnavailable, match=r"could not begin within 0\.4 s; nothing was written. Another process holds .*-lock"
     ):
         await hasty.write(Batch(inserts=[new_job("late")]))
     fcntl.flock(stuck, fcntl.LOCK_UN)

@@ -89,7 +89,7 @@ async def test_a_newer_schema_is_refused(path, store, open_store):
     with connection:
         connection.execute("INSERT INTO holdfast_schema VALUES (?, 0)", (schema.LATEST + 1,))
     connection.close()
-    with pytest.raises(ConfigError, match=f"schema version {schema.LATEST + 1}; this Holdfast knows {schema.LATEST}"):
+    with pytest.raises(ConfigError, match=f"version {schema.LATEST + 1}; this Holdfast supports {schema.LATEST}"):
         await open_store()
 
 

@@ -111,7 +111,7 @@ def test_a_wait_for_a_result_ends_though_the_clock_stands_still(app):
 
 async def test_an_app_that_a_loop_has_opened_is_not_taken_over(app):
     async with app:
-        with pytest.raises(ConfigError, match="close it before a test takes it over"), on_memory(app):
+        with pytest.raises(ConfigError, match="close it before a test replaces its store"), on_memory(app):
             pass
 
 

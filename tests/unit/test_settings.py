@@ -320,7 +320,7 @@ def test_a_url_without_secrets_is_shown_whole(url):
 def test_an_error_about_a_url_does_not_show_its_password():
     with pytest.raises(ConfigError) as refused:
         Holdfast("mysql://user:hunter2@host/db")
-    assert "there is no store for 'mysql'" in str(refused.value)
+    assert "there is no store for the scheme 'mysql'" in str(refused.value)
     assert "hunter2" not in str(refused.value)
 
 
@@ -346,7 +346,7 @@ def test_a_wrong_url_is_refused_with_what_is_wrong(url, said):
 
 @pytest.mark.parametrize("store", [5, ["memory://"], object()])
 def test_what_is_neither_a_url_nor_a_store_is_refused(store):
-    with pytest.raises(ConfigError, match="a URL, a store or a Redis client"):
+    with pytest.raises(ConfigError, match="a URL, a store object or a Redis client"):
         Holdfast(store)
 
 

@@ -1,4 +1,4 @@
-"""Who may call an app from where: what is refused at once, with a clear error, because it would block or hang."""
+"""Checks of the calling thread and event loop: a call that would block or hang forever is refused at once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PATCHED = {
     "gevent.monkey": ("is_module_patched", "threading"),
     "eventlet.patcher": ("is_monkey_patched", "thread"),
 }
-"""By module, the function that says whether it has replaced threads by greenlets, and what that is asked about."""
+"""By module, the function that returns whether threads were replaced by greenlets, and its argument."""
 
 PATCHING_SERVERS = {"gunicorn.workers.ggevent": "gevent", "gunicorn.workers.geventlet": "eventlet"}
-"""Modules that gunicorn imports only to serve with greenlets, and what will replace threads in its workers."""
+"""Modules that gunicorn imports only to serve with greenlets, and the library that replaces threads in its workers."""
 
 
 class AppThread(threading.Thread):
@@ -34,19 +34,19 @@ _marked = threading.local()
 
 
 def mark_store_thread() -> None:
-    """Make this thread one of the same kind: for the threads of a pool."""
+    """Treat the current thread like an AppThread: for the threads of a pool."""
     _marked.yes = True
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """The event loop that runs here."""
+    """The running asyncio event loop; HoldfastError if there is none."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         if _trio_runs():
             raise HoldfastError(
-                "nothing was done: Holdfast awaits on asyncio, and this is trio's loop; call the blocking surface in a"
-                " thread: `await trio.to_thread.run_sync(task.sync.enqueue, …)`"
+                "nothing was done: this is a trio event loop, and Holdfast's async API needs asyncio; call the blocking"
+                " API in a thread: `await trio.to_thread.run_sync(task.sync.enqueue, …)`"
             ) from None
         raise HoldfastError(
             "nothing was done: no asyncio event loop runs here; use `app.sync` in blocking code, or asyncio.run()"
@@ -54,7 +54,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 def refuse_blocking() -> None:
-    """Raise where a blocking call would stop the very loop, or thread, that has to answer it."""
+    """Raise where a blocking call would block the event loop or thread that has to answer it."""
     refuse_caller()
     try:
         asyncio.get_running_loop()
@@ -62,29 +62,29 @@ def refuse_blocking() -> None:
         pass
     else:
         raise HoldfastError(
-            "app.sync blocks, and this thread runs an event loop: use `await` and the async surface here"
+            "nothing was done: this thread runs an event loop, which app.sync would block; use `await` here"
         )
     if _trio_runs():
         raise HoldfastError(
-            "app.sync blocks, and this thread runs trio's loop: call it in a thread, as in"
+            "nothing was done: this thread runs a trio event loop, which app.sync would block; call it in a thread:"
             " `await trio.to_thread.run_sync(task.sync.enqueue, …)`"
         )
 
 
 def refuse_caller() -> None:
-    """Raise where a call could never be answered: nothing was done."""
+    """Raise, before anything is done, where a call could never be answered."""
     if sys.is_finalizing():
         raise HoldfastError(
-            "nothing was done: the interpreter is ending, and Holdfast's threads have ended; make this call before the"
-            " end of the program, or in a function that `atexit` calls"
+            "nothing was done: the interpreter is shutting down, and Holdfast's threads have ended; make this call"
+            " before the program ends, or in a function registered with `atexit`"
         )
     thread = threading.current_thread()
     ours = isinstance(thread, AppThread)
     awaits = ours and thread.runs_loop and asyncio._get_running_loop() is not None  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
     if (ours or hasattr(_marked, "yes")) and not awaits:
         raise HoldfastError(
-            "nothing was done: this is a thread of the app itself, where the garbage collector ran a finalizer"
-            " (`__del__`); make this call somewhere else than in a finalizer"
+            "nothing was done: the call came from a finalizer (`__del__`) that the garbage collector ran in one of"
+            " Holdfast's own threads, which cannot wait for itself; do not call the app in finalizers"
         )
     for name, (function, subject) in PATCHED.items():
         patcher = sys.modules.get(name)
@@ -93,10 +93,10 @@ def refuse_caller() -> None:
 
 
 def refuse_program() -> None:
-    """Raise where no call of this program could be answered, as an app is made: its server does not start then.
+    """Raise when an app is made in a program in which no call could be answered, so that its server does not start.
 
-    With `--preload` gunicorn makes the app before its workers, forked later, replace threads: without this look at the
-    server, each request would be refused.
+    With `--preload` gunicorn makes the app before its workers, forked later, replace threads: without this check each
+    request would fail.
     """
     refuse_caller()
     for module, patcher in PATCHING_SERVERS.items():
@@ -106,7 +106,7 @@ def refuse_program() -> None:
 
 def _needs_threads(why: str) -> ConfigError:
     return ConfigError(
-        f"Holdfast needs real threads, and {why} (monkey-patching): serve with threads instead, such as"
+        f"Holdfast needs real threads, and {why} (monkey-patching): use a server with threads, such as"
         " `gunicorn --worker-class gthread`"
     )
 

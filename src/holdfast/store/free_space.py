@@ -1,4 +1,4 @@
-"""How much room there is on the disk of a store, for `holdfast doctor`."""
+"""Free space on the disk of a store, for `holdfast doctor`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .protocol import Finding
 
 LOW = 64 * 1024 * 1024
 """Bytes: with less, a burst of jobs, or a log that grows, may fill the disk."""
-ADVICE = "make room on that disk, or move the store to a larger one"
+ADVICE = "free space on that disk, or move the store to a larger one"
 
 
 def free_space(folder: Path) -> Finding:
-    """What this user may still write."""
+    """A finding about the bytes that this user may still write there."""
     free = shutil.disk_usage(folder).free
     return Finding(free >= LOW, f"{free / 1e6:.0f} MB are free on the disk of {folder}", ADVICE)

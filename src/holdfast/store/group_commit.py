@@ -1,7 +1,7 @@
-"""Group commit: while one write is in flight, later operations gather, and leave together the moment it returns.
+"""Group commit: operations that arrive while a write is in flight are collected and written together when it returns.
 
-No timer and no added latency when idle; under load a hundred callers share one transaction. An operation that fails
-inside a batch fails alone. A caller that was cancelled leaves nothing behind: a claim it never received is given back.
+There is no timer and no added latency when idle; under load a hundred callers share one transaction. An operation that
+fails inside a batch fails alone. A claim whose caller was cancelled before it received the jobs is released.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from .protocol import Answers, Batch, Store
 
 logger = logging.getLogger("holdfast")
 PAGE = 1000
-"""Operations of one batch, so that a flood does not delay the first of them for long. Whoever reads or writes many jobs
-takes as many at a time."""
+"""Operations of one batch, at most, so that the first of many is not delayed for long; also the page size of reads."""
 RESENDS = (0.05, 0.2, 1.0)
 """Seconds before each repeat of a batch whose outcome is unknown."""
 
@@ -34,15 +33,15 @@ KINDS = Batch.__struct_fields__
 
 Guard = Callable[[Sequence[NewJob], Sequence[Change]], Awaitable[Sequence[Change]]]
 guard: ContextVar[Guard | None] = ContextVar("holdfast_guard", default=None)
-"""Looks at all jobs and changes that a caller is about to write, and raises, or answers with the changes to make.
+"""Checks the jobs and changes that a caller is about to write: raises, or returns the changes to make.
 
-A server sets it while it works for a client, so that every way to write a job passes the same check."""
+The HTTP server sets it while it serves a client, so that every write of a job passes the same check."""
 Waiter = asyncio.Future[Any]
 Callback = Callable[[bool | HoldfastError], None]
 
 
 class GroupCommit:
-    """The one door through which an app's or a worker's operations reach its store."""
+    """Writes all operations of an app or a worker to its store."""
 
     def __init__(self, store: Store, entropy: Entropy) -> None:
         self._store = store
@@ -52,7 +51,7 @@ class GroupCommit:
         self._notes: deque[tuple[Note, Waiter]] = deque()
         self._settles: deque[tuple[Settlement, Callback]] = deque()
         self.hear_of_ends: set[Callable[[str], None]] = set()
-        """Whoever wants to know which jobs ended that others wait for (`Settlement.record_end`)."""
+        """Called with the id of each job that ended and that other jobs wait for (`Settlement.record_end`)."""
         self._changes: deque[tuple[Sequence[Change], Waiter]] = deque()
         self._asks: deque[tuple[Ask, Waiter]] = deque()
         self._batches: deque[tuple[Batch, Waiter]] = deque()
@@ -63,7 +62,7 @@ class GroupCommit:
     # -- the operations
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        """Enqueue these jobs, in one commit. Alone, they go straight to the store, on the caller's own task."""
+        """Enqueue these jobs in one commit. When no write is in flight, the caller's own task writes them."""
         if (check := guard.get()) is not None:
             await check(jobs, ())
         waiter = self._loop.create_future()
@@ -71,46 +70,46 @@ class GroupCommit:
             self._inserts.append((jobs, waiter))
             return await waiter
         self._busy = True
-        turn = _Turn()
-        turn.inserts.append((jobs, waiter))
+        group = _Group()
+        group.inserts.append((jobs, waiter))
         try:
-            await self._write(turn)
+            await self._write(group)
         finally:
-            self._go_on()
+            self._finish()
         return waiter.result()
 
     async def note(self, note: Note) -> bool:
-        """Write what a running job says of itself; False if its claim has ended."""
+        """Write the progress, meta or output of a running job; False if its claim has ended."""
         waiter = self._loop.create_future()
         self._notes.append((note, waiter))
         self._start()
         return await waiter
 
     def note_soon(self, note: Note) -> None:
-        """A note that nobody waits for; it is written before an end that is handed in right after it."""
+        """Write a note without waiting for the answer; before a settlement that is passed in right after it."""
         waiter = self._loop.create_future()
         waiter.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._notes.append((note, waiter))
         self._start()
 
     def settle_soon(self, end: Settlement, done: Callback) -> None:
-        """End a claim; `done` is called with whether it was written, or with the error that kept it from being."""
+        """End a claim; `done` is called with whether it was written, or with the error that prevented it."""
         self._settles.append((end, done))
         self._start()
 
     async def settle(self, end: Settlement) -> bool:
-        """End a claim; False if somebody else has ended it."""
+        """End a claim; False if it has already ended."""
         waiter = self._loop.create_future()
         self.settle_soon(end, lambda answer: _resolve(waiter, answer))
         return await waiter
 
     async def check(self, changes: Sequence[Change]) -> None:
-        """Raise where this caller may not make one of these changes: for an operation that writes something before."""
+        """Raise if this caller may not make one of these changes: for an operation that first writes something else."""
         if (check := guard.get()) is not None:
             await check((), changes)
 
     async def change(self, changes: Sequence[Change]) -> list[bool]:
-        """Make an operator's changes; False for each job that was no longer as it was seen."""
+        """Make an operator's changes; False for each job that no longer is as the change expects."""
         if (check := guard.get()) is not None:
             changes = await check((), changes)
         waiter = self._loop.create_future()
@@ -119,22 +118,22 @@ class GroupCommit:
         return await waiter
 
     async def claim(self, ask: Ask) -> Claims:
-        """Claim jobs. If the caller is cancelled while the claim is under way, what it took is given back."""
+        """Claim jobs. If the caller is cancelled before it receives them, they are released."""
         waiter = self._loop.create_future()
         self._asks.append((ask, waiter))
         self._start()
         try:
             return await waiter
         except asyncio.CancelledError:
-            # Cancelled after the answer was there but before the caller woke: nobody else knows of these claims.
+            # Cancelled after the answer arrived but before the caller resumed: nothing else knows these claims.
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self.give_back(waiter.result())
             raise
 
     async def write(self, batch: Batch) -> Answers:
-        """A whole batch that others gathered, such as a remote store's: it shares a commit, and keeps its own order.
+        """Write a whole batch, such as one of a remote store: it shares a commit, and keeps its own order.
 
-        It is answered or fails as a whole, as by the store itself; to send it again is its sender's business.
+        It is answered or fails as a whole, as by the store itself; repeating it is up to its sender.
         """
         if (check := guard.get()) is not None and (batch.inserts or batch.changes):
             batch = msgspec.structs.replace(batch, changes=await check(batch.inserts, batch.changes))
@@ -150,7 +149,7 @@ class GroupCommit:
             raise
 
     async def drain(self) -> None:
-        """Wait until everything that was handed in so far has been answered; what comes later is not waited for."""
+        """Wait until all operations passed in so far have been answered; not for later ones."""
         waiting = sum(map(len, self._queues()))
         last = self._writes + 2 + waiting // PAGE
         while self._busy and self._writes < last:
@@ -165,10 +164,10 @@ class GroupCommit:
             self._busy = True
             self._drainer = self._loop.create_task(self._drain())
 
-    def _go_on(self) -> None:
-        """A write is over: take what gathered meanwhile, or rest."""
+    def _finish(self) -> None:
+        """Mark the writer as idle after a write, and start again if operations have arrived meanwhile."""
         if self._loop.is_closed():
-            return  # it ended with a write under way, which is only now let go: nobody waits any more
+            return  # the loop ended with a write in flight, which is collected only now: nothing waits for it
         self._busy = False
         self._count_write()
         if any(self._queues()):
@@ -185,98 +184,98 @@ class GroupCommit:
 
     async def _drain(self) -> None:
         try:
-            while turn := self._gather():
-                await self._write(turn)
+            while group := self._gather():
+                await self._write(group)
                 self._count_write()
         finally:
-            self._go_on()
+            self._finish()
 
-    def _gather(self) -> _Turn | None:
-        """Everything that waits, up to the limit; nothing that its caller has given up."""
-        turn = _Turn()
+    def _gather(self) -> _Group | None:
+        """The operations of the next write, up to the limit, without those whose callers were cancelled."""
+        group = _Group()
         room = PAGE
-        room = _take(self._settles, turn.settles, room)
-        room = _take(self._notes, turn.notes, room)
-        room = _take(self._changes, turn.changes, room, len)
-        room = _take(self._inserts, turn.inserts, room, len)
-        # Batches have room of their own: neither a flood here nor one from afar keeps the other waiting.
-        _take(self._batches, turn.batches, PAGE, _size)
-        # Asks go last and need no room: they ride with whatever is being written.
-        _take(self._asks, turn.asks, PAGE)
-        return turn or None
+        room = _take(self._settles, group.settles, room)
+        room = _take(self._notes, group.notes, room)
+        room = _take(self._changes, group.changes, room, len)
+        room = _take(self._inserts, group.inserts, room, len)
+        # Batches have a limit of their own, so that many local operations do not delay remote ones, or the reverse.
+        _take(self._batches, group.batches, PAGE, _size)
+        # Asks come last and do not count against the limit.
+        _take(self._asks, group.asks, PAGE)
+        return group or None
 
-    async def _write(self, turn: _Turn) -> None:
+    async def _write(self, group: _Group) -> None:
         try:
-            answers = await self._store.write(turn.batch())
+            answers = await self._store.write(group.batch())
         except OutcomeUnknown as error:
-            await self._send_again(turn, error)
+            await self._resend(group, error)
         except StoreUnavailable as error:
-            turn.fail(error)
+            group.fail(error)
         except Exception as error:  # noqa: BLE001  # whatever a driver or a user's own store raises
-            # Not the store's state but something in the batch: find it by writing each operation on its own.
-            parts = turn.split()
-            if len(parts) == 1 and turn.batches:
-                _resolve(turn.batches[0][1], error)  # its sender takes it apart
+            # An operation in the batch is the cause, not the store's state: find it by writing each one alone.
+            parts = group.split()
+            if len(parts) == 1 and group.batches:
+                _resolve(group.batches[0][1], error)  # its sender splits it
             elif len(parts) == 1:
-                turn.fail(error if isinstance(error, HoldfastError) else _unexpected(error))
+                group.fail(error if isinstance(error, HoldfastError) else _unexpected(error))
             for part in parts if len(parts) > 1 else ():
                 await self._write(part)
         else:
-            self._answer(turn, answers)
+            self._answer(group, answers)
 
-    async def _send_again(self, turn: _Turn, error: OutcomeUnknown) -> None:
-        """The answer was lost. Inserts and settlements are recognised when they come again. A claim is not, so its
-        caller is told, and whatever was taken is given back when the holder next compares what it holds. Nor is a
-        change: one that is refused when it comes again may have been made the first time.
+    async def _resend(self, group: _Group, error: OutcomeUnknown) -> None:
+        """Write a group again whose answer was lost. Stores recognise repeated inserts and settlements. A repeated
+        claim is not recognised, so its caller gets the error; jobs that it took are released when the holder's next
+        heartbeat lists its claims. Nor is a change: one that is refused now may have been made the first time.
         """
-        for _, waiter in (*turn.asks, *turn.batches):
+        for _, waiter in (*group.asks, *group.batches):
             _resolve(waiter, error)
-        turn.asks.clear()
-        turn.batches.clear()
-        for pause in RESENDS if turn else ():
+        group.asks.clear()
+        group.batches.clear()
+        for pause in RESENDS if group else ():
             await asyncio.sleep(pause)
             try:
-                answers = await self._store.write(turn.batch())
+                answers = await self._store.write(group.batch())
             except Exception:  # noqa: BLE001, S112  # whatever it is now, the outcome of the first write stays unknown
                 continue
             at = 0
-            for changes, waiter in turn.changes:
+            for changes, waiter in group.changes:
                 if not all(answers.changes[at : at + len(changes)]):
-                    _resolve(waiter, error)  # it is refused now, and it may be the first write that moved the job
+                    _resolve(waiter, error)  # it is refused now, maybe because the first write made it
                 at += len(changes)
-            self._answer(turn, answers)
+            self._answer(group, answers)
             return
-        turn.fail(error)
+        group.fail(error)
 
-    def _answer(self, turn: _Turn, answers: Answers) -> None:
-        if turn.batches:
-            answers = self._answer_batches(turn, answers)
+    def _answer(self, group: _Group, answers: Answers) -> None:
+        if group.batches:
+            answers = self._answer_batches(group, answers)
         at = 0
-        for jobs, waiter in turn.inserts:
+        for jobs, waiter in group.inserts:
             if not waiter.done():
                 waiter.set_result(answers.inserts[at : at + len(jobs)])
             at += len(jobs)
-        for (_, waiter), answer in zip(turn.notes, answers.notes, strict=True):
+        for (_, waiter), answer in zip(group.notes, answers.notes, strict=True):
             _resolve(waiter, answer)
-        for (end, done), answer in zip(turn.settles, answers.settles, strict=True):
-            _tell(done, answer)
+        for (end, done), answer in zip(group.settles, answers.settles, strict=True):
+            _call(done, answer)
             if end.record_end and answer:
                 self.tell_of_end(end.id)
         at = 0
-        for changes, waiter in turn.changes:
+        for changes, waiter in group.changes:
             _resolve(waiter, answers.changes[at : at + len(changes)])
             at += len(changes)
-        for (_, waiter), claims in zip(turn.asks, answers.asks, strict=True):
+        for (_, waiter), claims in zip(group.asks, answers.asks, strict=True):
             if waiter.done():
                 self.give_back(claims)
             else:
                 waiter.set_result(claims)
 
-    def _answer_batches(self, turn: _Turn, answers: Answers) -> Answers:
-        """Hand each batch its part of the answers, which stands behind those of the turn's own operations: these."""
-        own = {kind: len(operations) for kind, operations in turn.own().items()}
+    def _answer_batches(self, group: _Group, answers: Answers) -> Answers:
+        """Pass each batch its part of the answers. Returns the part before: of the group's single operations."""
+        own = {kind: len(operations) for kind, operations in group.own().items()}
         at = dict(own)
-        for batch, waiter in turn.batches:
+        for batch, waiter in group.batches:
             part = Answers()
             for kind in KINDS:
                 begin, at[kind] = at[kind], at[kind] + len(getattr(batch, kind))
@@ -292,19 +291,19 @@ class GroupCommit:
         return Answers(**{kind: getattr(answers, kind)[: own[kind]] for kind in KINDS})
 
     def tell_of_end(self, id: str) -> None:
-        """Tell whoever hears of ends."""
-        for hears in self.hear_of_ends:
-            hears(id)
+        """Call all of `hear_of_ends` with the id of a job that ended."""
+        for callback in self.hear_of_ends:
+            callback(id)
 
     def give_back(self, claims: Claims) -> None:
-        """Release claims that nobody will run."""
+        """Release claims whose caller was cancelled."""
         for record in claims.records:
             end = settle(record, Outcome.released(), Settings().rules, nonce=self._entropy.token(), fraction=0.0)
             self.settle_soon(end, _ignore)
 
 
-class _Turn:
-    """What one write carries, with whom to tell."""
+class _Group:
+    """The operations of one write, each with the caller to answer."""
 
     def __init__(self) -> None:
         self.inserts: list[tuple[Sequence[NewJob], Waiter]] = []
@@ -318,7 +317,7 @@ class _Turn:
         return bool(self.inserts or self.notes or self.settles or self.changes or self.asks or self.batches)
 
     def own(self) -> dict[str, list[Any]]:
-        """The operations that were handed in one by one, by kind."""
+        """The operations that were passed in one by one, by kind."""
         return {
             "inserts": [job for jobs, _ in self.inserts for job in jobs],
             "notes": [note for note, _ in self.notes],
@@ -339,20 +338,20 @@ class _Turn:
         for _, waiter in (*self.inserts, *self.notes, *self.changes, *self.asks, *self.batches):
             _resolve(waiter, error)
         for _, done in self.settles:
-            _tell(done, error)
+            _call(done, error)
 
-    def split(self) -> list[_Turn]:
-        parts: list[_Turn] = []
+    def split(self) -> list[_Group]:
+        parts: list[_Group] = []
         for name in ("settles", "notes", "changes", "inserts", "batches", "asks"):
             for operation in getattr(self, name):
-                part = _Turn()
+                part = _Group()
                 getattr(part, name).append(operation)
                 parts.append(part)
         return parts
 
 
 def _size(batch: Batch) -> int:
-    """The operations of a batch that take room."""
+    """The operations of a batch that count against the limit."""
     return len(batch.inserts) + len(batch.notes) + len(batch.settles) + len(batch.changes)
 
 
@@ -366,12 +365,12 @@ def _take(waiting: deque[Any], into: list[Any], room: int, size: Callable[[Any],
     return room
 
 
-def _tell(done: Callback, answer: bool | HoldfastError) -> None:
+def _call(done: Callback, answer: bool | HoldfastError) -> None:
     try:
         done(answer)
     except Exception:
-        # The writer serves everybody: one caller's defect must not end it.
-        logger.exception("a callback after a settlement raised")
+        # All callers share the writer: an error of one callback must not end it.
+        logger.exception("the callback %r raised after its settlement was answered with %r", done, answer)
 
 
 def _resolve(waiter: Waiter, answer: Any) -> None:
@@ -390,4 +389,4 @@ def _unexpected(error: Exception) -> HoldfastError:
 
 
 def _ignore(answer: bool | HoldfastError) -> None:
-    """A claim given back for a caller that is gone: if it fails, the lease's end gives it back."""
+    """Ignore the answer to a release for a cancelled caller: if it failed, the job is recovered when the lease ends."""

@@ -1,4 +1,4 @@
-"""The listener that every store makes: it rings once for whatever happened since its listener last looked."""
+"""The listener that every store returns: one wake-up for all notifications since the last wait."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Callable
 from typing import Any
 
 LINGER = 2.0
-"""Seconds for which a store stays subscribed when nobody listens any more: the next listener comes soon, as a rule."""
+"""Seconds for which a store stays subscribed without listeners: usually the next listener comes soon."""
 
 
 class LocalListener:
-    """A listener for these topics, on the loop of whoever listens. `let_go` is told when it is closed."""
+    """A listener for these topics, on the loop that makes it. `closed` is called with it when it is closed."""
 
-    def __init__(self, topics: frozenset[str], let_go: Callable[[Any], object]) -> None:
+    def __init__(self, topics: frozenset[str], closed: Callable[[Any], object]) -> None:
         self.topics = topics
         self.event = asyncio.Event()
-        """Set to ring it, on its own loop."""
+        """Set to notify the listener from its own loop."""
         self._loop = asyncio.get_running_loop()
-        self._let_go = let_go
+        self._closed = closed
 
     def notify(self) -> None:
-        """Ring it from any thread."""
-        with contextlib.suppress(RuntimeError):  # its loop was closed: nobody listens any more
+        """Notify the listener from any thread."""
+        with contextlib.suppress(RuntimeError):  # its loop was closed
             self._loop.call_soon_threadsafe(self.event.set)
 
     async def wait(self, timeout: float) -> None:
         await wait_for(self.event, timeout)
 
     def close(self) -> None:
-        self._let_go(self)
+        self._closed(self)
 
 
 async def wait_for(event: asyncio.Event, timeout: float) -> None:

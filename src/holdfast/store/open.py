@@ -1,4 +1,4 @@
-"""From a URL, or a client of the user's own, to a store; the only importer of engines, each when first asked for."""
+"""Makes a store from a URL or the user's own client; the only importer of store engines, each on first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUCKET_SCHEMES = frozenset({"s3", "gs", "az", "file"})
 
 
 def open_store(url: str, clock: Clock) -> Store:
-    """The store that a URL names, not yet connected."""
+    """The store at a URL, not yet connected."""
     parts = split(url)
     if parts.scheme == "memory":
         from .reference.memory import MemoryStore
@@ -34,7 +34,7 @@ def open_store(url: str, clock: Clock) -> Store:
     if parts.scheme in ("http", "https"):
         return _open_remote(parts, clock)
     raise parts.wrong(
-        f"there is no store for {parts.scheme!r};"
+        f"there is no store for the scheme {parts.scheme!r};"
         " use memory://, sqlite:///…, postgresql://…, redis://…, s3://…, gs://…, az://…, file:///… or http://…"
     )
 
@@ -51,7 +51,7 @@ def _open_sqlite(url: Url, clock: Clock) -> Store:
     if path == ":memory:":
         raise url.wrong("a SQLite store is a file that processes share; for one in memory use memory://")
     if path.startswith("file:"):
-        raise url.wrong("name the file itself, such as sqlite:///jobs.db: file: URIs of SQLite's own are not taken")
+        raise url.wrong("name the file itself, such as sqlite:///jobs.db: SQLite's own file: URIs are not accepted")
     return SqliteStore(path, synchronous=url.options.get("synchronous", "full"), clock=clock)
 
 
@@ -78,13 +78,13 @@ def _open_bucket(url: Url, clock: Clock) -> Store:
 
 
 def client_url(client: object) -> str:
-    """The URL of where a client of the user's own goes: one can be given to other processes."""
-    homes = {parent.__module__.partition(".")[0] for parent in type(client).__mro__}
-    if homes & {"redis", "valkey"}:
+    """The URL of the server of the user's own client, which other processes can use."""
+    modules = {parent.__module__.partition(".")[0] for parent in type(client).__mro__}
+    if modules & {"redis", "valkey"}:
         with requires("a Redis store", "redis", "hiredis"):
             from .redis import url_of
         return url_of(client)
-    raise ConfigError(f"an app is made on a URL, a store or a Redis client, not on {client!r:.100}")
+    raise ConfigError(f"the store of an app is a URL, a store object or a Redis client, not {client!r:.100}")
 
 
 def _open_remote(url: Url, clock: Clock) -> Store:

@@ -1,26 +1,26 @@
-"""The seam between the core and a store. Engines store; the core decides.
+"""The store protocol: what the core calls, and what every store guarantees. Stores store; the core decides.
 
-What an engine must keep, whatever it is made of:
+Guarantees:
 
 1. `write` is one round trip for a batch of mixed operations. Each element is atomic and answered on its own, in order;
-   kinds are applied in the order of `Batch`'s fields, so an ask sees what was settled and inserted beside it.
+   kinds are applied in the order of `Batch`'s fields, so an ask sees the settlements and inserts of the same batch.
    `StoreUnavailable` means that nothing of the batch was written, `OutcomeUnknown` that it may have been; sending
-   the same batch again (asks left out) is then safe: inserts are recognised by id and nonce, settlements by nonce.
+   the same batch again (without asks) is then safe: inserts are recognised by id and nonce, settlements by nonce.
 2. Nothing ends or extends a claim unless fence *and* token are those of the claim.
 3. A claim is one atomic step: it makes due jobs of its queues queued (at least 1,000 at a time), then takes the lowest
    (priority, run_at, seq) per queue, counts the attempt, and raises the fence. A paused queue gives nothing
-   (records of kind `pause`, one per queue). A job whose limit key does not let it start is set aside, blocked, and made
-   queued again by a later claim (`core/limiter.py` has the rules). An ask that finds nothing writes nothing.
-   A quarantined job that comes first is taken only by a holder that is not busy, and only with quarantined jobs of its queue that have
-   the same `crashes`: as many as there is room for at -2, COHORT at -1, none otherwise. One that is taken without
-   company has 0 `crashes` from then on, if it had fewer.
+   (records of kind `pause`, one per queue). A job whose limit is reached is deferred: it is blocked, and a later claim
+   makes it queued again (`core/limiter.py` has the rules). An ask that finds nothing writes nothing.
+   A quarantined job that comes first is taken only by a holder without running jobs, and only with quarantined jobs of
+   its queue that have the same `crashes`: up to the number asked for at -2, COHORT at -1, none otherwise. One that is
+   taken alone has 0 `crashes` from then on, if it had fewer.
 4. A lease belongs to the holder and is measured by the store's own clock, never by the caller's. A holder that has
-   running jobs is never forgotten.
-5. A key is unique while it is remembered: for as long as its job lives, and `key_keep` seconds after its end.
-6. What a job prints (`Note.output`) is kept in pieces, the newest within `keep` bytes, for as long as the job is kept.
-7. Hints are only hints: everything works when none ever arrives.
-8. What moves and what ends is told in the same commit: `transitions` while somebody watches, `minutes` always. A job that
-   becomes due, is set aside by its limit key, or comes back from there, has not moved.
+   running jobs is never removed.
+5. A key is unique while it is kept: until its job ends, and `key_keep` seconds longer.
+6. The output of a job (`Note.output`) is kept in pieces, the newest within `keep` bytes, for as long as the job.
+7. Notifications are hints: everything works if none ever arrives.
+8. Transitions and ends are recorded in the commit that makes them: `transitions` while a client reads them, minute
+   statistics always. That a job becomes due, is deferred by a limit, or is released again is not a transition.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ from ..core.operations import (
 PROMOTE_LIMIT = 1000
 """Due jobs that one claim makes queued per queue, at the least."""
 HELD_LIMIT = 1000
-"""Jobs that one claim sets aside because their limit keys are full, at the most."""
+"""Jobs that one claim defers because their limits are reached, at most."""
 COHORT = 8
-"""Quarantined jobs that run beside each other once they have died beside more: about the root of a large worker's slots."""
+"""Quarantined jobs that run together after a crash among more: about the square root of a large worker's slots."""
 WATCH = 300.0
-"""Seconds for which asking for moves has them kept."""
+"""Seconds for which transitions are recorded after the last call of `transitions`."""
 TRANSITIONS_KEPT = 10_000
-"""Moves that are kept for whoever asks late, at the least."""
+"""Transitions that are kept for readers that lag behind, at least."""
 LARGE = 2**62
-"""What is counted stays below this, so that every store can count on; what is stored at or above it is damaged."""
+"""Counters stay below this, so that no store overflows; a stored value at or above it is damaged."""
 MINUTE_STATS_KEPT = 7 * 86400.0
-"""Seconds for which minutes are kept."""
+"""Seconds for which minute statistics are kept."""
 
 
 class Batch(msgspec.Struct, gc=False):
@@ -104,10 +104,10 @@ async def records_of(store: Store, kind: str) -> dict[str, Versioned]:
 
 
 class Listener(Protocol):
-    """Rings when something that it listens for may have happened; a hint, never a promise."""
+    """Waits for notifications about its topics. A notification is a hint: it may be missing, late or without cause."""
 
     async def wait(self, timeout: float) -> None:
-        """Return when it was notified since the last wait, or after `timeout` seconds."""
+        """Return when a notification has arrived since the last wait, or after `timeout` seconds."""
         ...
 
     def close(self) -> None:
@@ -122,10 +122,10 @@ class Store(Protocol):
     features: frozenset[str]
     """What this store can do beyond the protocol: `durable`, `multi_process`, `transactional_enqueue`, …
 
-    `long_leases`: a heartbeat has its price here, so leases are longer where nobody says otherwise.
-    `watched_leases`: it has no clock that all its users share; how long a holder is silent is known as far as somebody
-    watched.
-    `sweeps`: it looks for lost leases and past retention by itself; nobody else needs to.
+    `long_leases`: a heartbeat costs money here, so the default lease is longer.
+    `watched_leases`: its users share no clock; a process knows how long a holder has been silent only since it began to
+    watch.
+    `sweeps`: it recovers lost leases and removes jobs past their retention by itself; workers need not.
     """
 
     async def open(self) -> None:
@@ -133,7 +133,7 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let everything go; the object may be opened again."""
+        """Release all connections and threads; the object may be opened again."""
         ...
 
     def sibling(self) -> Store:
@@ -141,7 +141,7 @@ class Store(Protocol):
         ...
 
     def release(self) -> None:
-        """The loop that it was opened on has ended: let go of connections and threads without awaiting anything."""
+        """Release connections and threads without awaiting anything: the loop that it was opened on has ended."""
         ...
 
     def abandon(self) -> None:
@@ -153,19 +153,19 @@ class Store(Protocol):
         ...
 
     async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
-        """Renew each holder (making it if need be) and say what it holds. Waits for no other write."""
+        """Renew each holder's lease (creating the holder if missing) and list its claims. Waits for no other write."""
         ...
 
     async def leave(self, holders: Sequence[str]) -> None:
-        """The holders are gone: forget them, or, where they still hold jobs, end their leases now."""
+        """Deregister holders: remove them, or expire their leases now where they still have claims."""
         ...
 
     async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
-        """Claims whose holder's lease has ended; or all of one holder's, whose process is known to be dead."""
+        """Claims whose holder's lease has expired; or all claims of one holder whose process is known to have ended."""
         ...
 
     async def tidy(self, limit: int) -> Tidied:
-        """Remove at most `limit` each of jobs past their retention, forgotten keys, and holders gone without jobs."""
+        """Remove at most `limit` each of jobs past their retention, expired keys, and expired holders without jobs."""
         ...
 
     async def get(self, ids: Sequence[str]) -> list[Record | None]:
@@ -179,14 +179,14 @@ class Store(Protocol):
     async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
         """For each key, in order, the id of the job that has it and has not ended; None where there is none.
 
-        It is what an insert with this key and `unique="until_end"` would be told; it writes nothing, and keeps no key.
+        An insert with this key and `unique="until_end"` would be answered with this job. Writes nothing, keeps no key.
         """
         ...
 
     async def output(self, id: str, position: int, limit: int) -> list[Printed]:
-        """What a job has printed from this position on, in order: whole pieces of at least `limit` bytes together.
+        """The output of a job from this position on, in order: whole pieces of at least `limit` bytes together.
 
-        A piece that reaches beyond the position is answered whole. [] where there is no more, or no such job.
+        A piece that begins before the position and ends after it is answered whole. [] if there is no more, or no job.
         """
         ...
 
@@ -195,20 +195,20 @@ class Store(Protocol):
         ...
 
     async def transitions(self, since: str | None, limit: int) -> Transitions:
-        """What jobs did since the cursor of an earlier answer; None: from now on.
+        """Transitions of jobs since the cursor of an earlier answer; None: from now on.
 
-        At most `limit`, or to the end of the commit in which it is reached. A job that became due has not moved. Moves
-        are kept only while somebody asks: an ask keeps them for WATCH seconds, and where nobody asked for longer,
-        or more than TRANSITIONS_KEPT came in between, the answer says `missed`, and goes on from now.
+        At most `limit`, or to the end of the commit in which it is reached. Becoming due is not a transition. They are
+        recorded for WATCH seconds after each call. If the last call is longer ago, or more than TRANSITIONS_KEPT came
+        in between, the answer has `missed` set, and continues from now.
         """
         ...
 
     async def stats_by_minute(self, since: int) -> list[MinuteStats]:
-        """How claims ended, minute by minute from this time on, by (minute, queue, outcome)."""
+        """How many claims ended how, per minute from this time on, by (minute, queue, outcome)."""
         ...
 
     async def holders(self) -> list[HolderInfo]:
-        """Every holder that is known, the dead that still hold jobs included."""
+        """Every known holder, including expired ones that still have claims."""
         ...
 
     async def records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
@@ -230,7 +230,7 @@ class Store(Protocol):
 
 @runtime_checkable
 class Migrating(Protocol):
-    """The companion of stores with a schema."""
+    """Implemented by stores with a schema."""
 
     async def migrate(self) -> list[int]:
         """Bring the schema up to date; the versions that were applied."""
@@ -241,7 +241,7 @@ class Migrating(Protocol):
         ...
 
     def dump_sql(self) -> str:
-        """The whole schema as SQL, for whoever applies it by other means."""
+        """The whole schema as SQL, to apply it by other means."""
         ...
 
     async def close(self) -> None:
@@ -250,7 +250,7 @@ class Migrating(Protocol):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing about a store that was looked at."""
+    """The result of one check of a store."""
 
     fine: bool
     what: str
@@ -259,26 +259,26 @@ class Finding(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Examining(Protocol):
-    """The companion of stores that can say what may be wrong with them."""
+    """Implemented by stores that can check themselves, for `holdfast doctor`."""
 
     async def examine(self) -> list[Finding]:
-        """Look at everything, in the order in which a person would want to read it. Does not need an open store."""
+        """Run all checks; the findings in the order in which they are shown. Does not need an open store."""
         ...
 
 
 @runtime_checkable
 class Warns(Protocol):
-    """The companion of stores that can become unsafe while they are open."""
+    """Implemented by stores that can become unsafe while they are open."""
 
     name: str
 
     async def warnings(self) -> Sequence[Finding]:
-        """What may lose jobs as the store is now; cheap enough for twice a minute. Needs an open store."""
+        """Present conditions that may lose jobs; cheap enough for twice a minute. Needs an open store."""
         ...
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """The requests that all processes together have made of a bucket, and for how many jobs."""
+    """The requests that all processes together have made to a bucket, and for how many jobs."""
 
     jobs: int
     gets: int
@@ -291,63 +291,63 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def dollars_per_million(self) -> float:
-        """For a million jobs like these, by the prices of S3: $5 per million puts and lists, $0.40 per million gets."""
+        """Dollars for a million such jobs at S3 prices: $5 per million puts and lists, $0.40 per million gets."""
         return (5.0 * (self.puts + self.lists) + 0.4 * self.gets) / max(1, self.jobs)
 
 
 @runtime_checkable
 class Replayable(Protocol):
-    """The companion of stores that are a log, and can show it."""
+    """Implemented by stores that are a log."""
 
     def replay(self, first: int) -> AsyncIterator[tuple[int, bytes]]:
-        """The entries that are kept, from a number on, each as JSON. Does not need an open store."""
+        """The log entries that are kept, from number `first` on, each as JSON. Does not need an open store."""
         ...
 
 
 @runtime_checkable
 class Costing(Protocol):
-    """The companion of stores that are paid for by the request."""
+    """Implemented by stores that are billed per request."""
 
     async def cost(self) -> Cost:
-        """What was spent so far, as far as it is known."""
+        """The requests so far, as far as they are known."""
         ...
 
 
 @runtime_checkable
 class Existing(Protocol):
-    """The companion of stores that opening makes where there is none."""
+    """Implemented by stores that `open` creates if they are missing."""
 
     async def exists(self) -> bool:
-        """Whether there is a store to open; asked of one that is not open, and makes nothing."""
+        """Whether the store exists. Creates nothing, and does not need an open store."""
         ...
 
 
 @runtime_checkable
 class Binding(Protocol):
-    """The companion of stores that can enqueue inside the user's own transaction (`transactional_enqueue`)."""
+    """Implemented by stores that can enqueue inside the user's own transaction (`transactional_enqueue`)."""
 
     def check_bound(self, connection: Any) -> None:
-        """Raise ConfigError where opening this store would wait for the user's own transaction, or can be of no use.
+        """Raise ConfigError where opening this store would wait for the user's own transaction, or is useless.
 
-        Asked before the store is opened. It uses this connection alone, and never waits.
+        Called before the store is opened. It uses only this connection, and never waits.
         """
         ...
 
     async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
         """Insert with the user's connection; the jobs exist if and only if its transaction commits.
 
-        With a blocking connection it never really waits, so that blocking code can run it on its own thread.
+        With a blocking connection it never yields to an event loop, so that blocking code can run it on its own thread.
         """
         ...
 
 
 @runtime_checkable
 class Transacting(Protocol):
-    """The companion of stores that end a job together with the task's own writes (`transactional_completion`)."""
+    """Implemented by stores that end a job together with the task's own writes (`transactional_completion`)."""
 
     def transaction(self, end: Callable[[], Settlement]) -> AbstractAsyncContextManager[Any]:
-        """A connection inside a transaction. As the block ends, `end()` is written, last of all, and all commits.
+        """A connection inside a transaction. When the block ends, `end()` is written last, and everything commits.
 
-        LeaseLost, and nothing is kept, where the claim has been ended by somebody else.
+        Raises LeaseLost, and rolls back, if the claim has already ended.
         """
         ...

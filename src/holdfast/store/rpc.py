@@ -1,6 +1,6 @@
-"""The store protocol as messages: one POST per call, the arguments and the answer as JSON of the values themselves.
+"""The store protocol over HTTP: one POST per call, arguments and answer as JSON.
 
-JSON rather than MessagePack, because whatever a store keeps must arrive: `meta` may hold numbers of any size.
+JSON rather than MessagePack, because `meta` may contain integers of any size.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from ..core.operations import (
 from .protocol import Answers, Batch, Finding, Versioned
 
 PROTOCOL = 5
-"""Both sides must speak the same; it rises with every change that the other side would not understand."""
+"""Version of this protocol. Client and server must have the same; every incompatible change raises it."""
 PATH = "/v1/store"
 PROTOCOL_HEADER = "Holdfast-Protocol"
-"""In every request, and in every answer that comes from a Holdfast server rather than from something in between."""
+"""In every request, and in every answer of a Holdfast server; a proxy's own answers do not have it."""
 REQUEST_HEADER = "Holdfast-Request"
-"""Names a request that must not be made twice, so that its answer can be asked for again."""
+"""Id of a request that must not be made twice, so that its answer can be read again."""
 EMPTY_LINE_EVERY = 15.0
-"""Seconds of silence on a stream of hints after which the server sends an empty line."""
+"""Seconds without notifications on a stream after which the server sends an empty line."""
 
 A = TypeVar("A")
 
 
 class Method(msgspec.Struct, Generic[A], frozen=True):
-    """One call: its arguments in order, its answer, and what is to be done when that answer is lost.
+    """One call: its arguments in order, its answer, and what the client does when that answer is lost.
 
-    `reads`: ask again. `repeats`: make it again, which does no harm. `once`: ask for its answer, never make it again.
+    `reads`, `repeats`: repeat the call, which is harmless. `once`: read its answer again, never repeat the call.
     """
 
     name: str
@@ -50,24 +50,24 @@ class Method(msgspec.Struct, Generic[A], frozen=True):
     kind: Literal["reads", "repeats", "once"] = "reads"
 
     def reader(self) -> msgspec.json.Decoder[A]:
-        """What decodes its answer."""
+        """A decoder for its answer."""
         return msgspec.json.Decoder(self.answer)
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """What a server says of itself."""
+    """What a server reports about itself."""
 
     version: str
     store: str
-    """The name of the store behind it."""
+    """The name of the server's store."""
     features: tuple[str, ...]
-    """What that store can do through this server; `sweeps`: nobody else needs to look after it."""
+    """The features of that store through this server (`Store.features`)."""
     roles: tuple[str, ...]
-    """What the caller's token allows; empty where the server asks for none."""
+    """The roles of the caller's token; empty where the server requires no token."""
 
 
 class Topics(msgspec.Struct, frozen=True):
-    """A change of what a stream of hints is about."""
+    """A change of the topics of a stream of notifications."""
 
     stream: str
     add: list[str]
@@ -118,10 +118,10 @@ PLAIN = (
     HOLDERS,
     NOW,
 )
-"""The calls that a server hands to its store as they are."""
+"""The calls that a server passes to its store unchanged."""
 
 RECALL = "recall"
-"""Asks again for the answer to the request that the header names."""
+"""Reads again the answer to the request that the header names."""
 LISTEN = "listen"
-"""Opens a stream of hints: a line with its name, then a line of JSON text per topic that rang."""
+"""Opens a stream of notifications: a line with its name, then a line of JSON text per notified topic."""
 TOPICS = Method[None]("topics", tuple[Topics], None, "repeats")

@@ -1,8 +1,8 @@
-"""Rates that wait for a time which a wrong clock has set. Pure.
+"""Detection of rate limits that wait for a time written by a process whose clock was ahead. Pure.
 
-Where each process goes by its own wall clock, one that is ahead leaves a `tat` that others would wait for. No clock is
-asked whether that is so: a limit key in which nothing has started for `burst` intervals may start a job by its rate,
-whatever time is written in its limiter. A process finds that out by watching.
+Where each process uses its own wall clock, a clock that is ahead writes a `tat` too far in the future. No clock is
+compared: a limit key in which no job has started for `burst` intervals may start one by its rate, whatever `tat` its
+limiter has. A process finds that out by watching.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Iterable
 
 
 class Stalls:
-    """What one process has seen of limit keys that hold jobs for their rate."""
+    """What one process has observed of limit keys that wait for their rate."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, int]] = {}
-        """The `tat` of each, and since when it is known to be that."""
+        """The `tat` of each limit key, and since when it is known to have that value."""
 
-    def over(self, held: Iterable[tuple[str, int, int]], at: int) -> list[tuple[str, int]]:
-        """The limit keys, with their `tat`, that have started nothing for `burst` intervals.
+    def over(self, waiting: Iterable[tuple[str, int, int]], at: int) -> list[tuple[str, int]]:
+        """The limit keys, with their `tat`, in which no job has started for `burst` intervals.
 
-        `held`: name, `tat` and `burst` intervals of every limit key that waits. `at`: by a clock that nobody sets. All
+        `waiting`: name, `tat` and `burst` intervals of every limit key that waits. `at`: a monotonic time. All times
         are in microseconds.
         """
         before, self._seen = self._seen, {}
         found: list[tuple[str, int]] = []
-        for name, tat, span in held:
+        for name, tat, span in waiting:
             seen, since = before.get(name, (tat, at))
             self._seen[name] = (tat, since if seen == tat else at)
             if at - self._seen[name][1] >= span:

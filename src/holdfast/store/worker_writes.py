@@ -1,8 +1,8 @@
-"""What each service lets clients of the HTTP store API write: its records, its changes of jobs, its own jobs.
+"""Declarations of what each service lets workers write through the HTTP store API: records, changes, own jobs.
 
-With a token for the role `work` anybody can pretend to be a worker, and send what no worker would. So whatever is not
-declared as a worker's needs the role `operate`. Where a check needs to know a feature, the feature declares the check.
-`http/` asks `Declarations`, and knows no feature by name.
+A client with a token for the role `work` may send what no worker sends. So every write that is not declared as a
+worker's needs the role `operate`. A check that depends on a feature is declared by that feature; `http/` reads
+`Declarations`, and knows no feature by name.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ RESTING = (State.BLOCKED, State.SCHEDULED)
 
 
 def kind_in(family: str, name: str = "") -> str:
-    """The kind of the records that belong to one name of a family; without a name, what declares the whole family."""
+    """The record kind for one name of a family; without a name, the kind that declares the whole family."""
     return f"{family}:{name}"
 
 
 def name_in(kind: str) -> str:
-    """The name that `kind_in` made a kind of."""
+    """The name in a kind that `kind_in` made."""
     return kind.partition(":")[2]
 
 
 class RecordWrite(msgspec.Struct, frozen=True):
-    """A record to be set, or removed: the arguments of `Store.put_record`."""
+    """A record to set or to remove: the arguments of `Store.put_record`."""
 
     kind: str
     name: str
@@ -39,12 +39,12 @@ class RecordWrite(msgspec.Struct, frozen=True):
 
 
 async def any_worker(_store: Store, _write: RecordWrite) -> bool:
-    """Every write of this kind is a worker's."""
+    """Workers may make every write of this kind."""
     return True
 
 
 async def no_worker(_store: Store, _write: RecordWrite) -> bool:
-    """No write of this kind is a worker's."""
+    """Workers may make no write of this kind."""
     return False
 
 
@@ -56,18 +56,18 @@ async def _unprepared(_store: Store) -> None: ...
 
 
 class RecordKind(msgspec.Struct, frozen=True):
-    """A kind of record that a service keeps. By default anybody reads it, and operators alone write it."""
+    """A kind of record that a service keeps. By default every role reads it, and only `operate` writes it."""
 
     kind: str
-    """Its name; that of a family (`kind_in`) stands for all kinds of the family."""
+    """Its name; that of a family (`kind_in`) covers all kinds of the family."""
     worker: Callable[[Store, RecordWrite], Awaitable[bool]] = no_worker
-    """Whether a worker writes this by itself, so that it does not need the role `operate`."""
+    """Whether a worker makes this write by itself, so that it does not need the role `operate`."""
     check: Callable[[Store, RecordWrite], Awaitable[Sequence[NewJob]]] = _unchecked
-    """Raises what is wrong with a write. The jobs that the record has workers make, for they must be allowed too."""
+    """Raises if the write is invalid. Returns the jobs that workers will make from the record: they are checked too."""
     before_read: Callable[[Store], Awaitable[object]] = _unprepared
-    """Raises where nobody may read it."""
+    """Raises if the record must not be read."""
     tells_end: bool = False
-    """A record that is set tells of the end of the job that has its name."""
+    """Setting such a record announces the end of the job that has its name."""
 
 
 class WorkerWrites(msgspec.Struct, frozen=True):
@@ -77,11 +77,11 @@ class WorkerWrites(msgspec.Struct, frozen=True):
     change: Callable[[Change], bool] | None = None
     """Whether a change of a job is one that workers make for this service."""
     check_inserts: Callable[[Store, Entropy, Sequence[NewJob]], Awaitable[None]] | None = None
-    """Raises what is wrong with jobs that are the service's own."""
+    """Raises if one of the jobs is an invalid job of the service."""
 
 
 def resumes(*fields: str) -> Callable[[Change], bool]:
-    """A rule for changes: a job that waits for something goes on, or waits on, and of the rest only `fields` change."""
+    """A rule for changes: a job that waits is released or goes on waiting, and otherwise only `fields` change."""
 
     def allows(change: Change) -> bool:
         patch = change.patch
@@ -93,14 +93,14 @@ def resumes(*fields: str) -> Callable[[Change], bool]:
 
 
 class Declarations:
-    """What all services declare."""
+    """The declarations of all services."""
 
     def __init__(self, services: Iterable[WorkerWrites]) -> None:
         self._services = tuple(services)
         self.kinds = {kind.kind: kind for service in self._services for kind in service.records}
 
     def of(self, kind: str) -> RecordKind:
-        """What was declared of a kind of record; one that nobody declared is an operator's."""
+        """The declaration of a kind of record; an undeclared kind needs the role `operate`."""
         family, colon, _ = kind.partition(":")
         return self.kinds.get(kind_in(family) if colon else kind) or RecordKind(kind)
 
@@ -110,7 +110,7 @@ class Declarations:
         return all(any(allows(change) for allows in rules) for change in changes)
 
     async def check_inserts(self, store: Store, entropy: Entropy, jobs: Sequence[NewJob]) -> None:
-        """Raise what a service finds wrong with these jobs."""
+        """Raise if a service rejects one of these jobs."""
         for service in self._services:
             if service.check_inserts is not None:
                 await service.check_inserts(store, entropy, jobs)

@@ -83,7 +83,7 @@ def snoozed(claim: Record, delay: float, **options: Any) -> Settlement:
 
 
 def swept(lost: Lost, **options: Any) -> Settlement:
-    """The sweeper's word about a claim whose lease has ended: put back as a quarantined job, if the holder is still silent."""
+    """The settlement of a sweep: the job becomes quarantined and queued, if its holder has sent no heartbeat since."""
     defaults: dict[str, Any] = {
         "expected_heartbeat": lost.heartbeat,
         "quarantined": True,

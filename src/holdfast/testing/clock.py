@@ -32,7 +32,7 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Let time pass, on all three clocks."""
         if seconds < 0:
-            raise ValueError("time does not go back; jump_wall() moves the wall clock alone")
+            raise ValueError("advance() takes no negative seconds; jump_wall() changes only the wall clock")
         micros = round(seconds * MICROS)
         self._now += micros
         self._boot += micros

@@ -64,7 +64,7 @@ def on_memory(app: Holdfast) -> Generator[Bench]:
     parts = parts_of(app)
     runtime, events = parts.runtime, parts.events
     if runtime.live_loop() is not None and not runtime.in_background():
-        raise ConfigError("the app is open: close it before a test takes it over")
+        raise ConfigError("the app is open: close it before a test replaces its store")
     runtime.close_blocking()
     was, url = {name: vars(runtime)[name] for name in ("_store", "clock")}, parts.url
     clock = ManualClock()

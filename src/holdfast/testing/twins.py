@@ -92,7 +92,7 @@ class Sight:
     def claimed(self, record: Record) -> None:
         before = self.last_claim.get(record.id)
         must(before is None or record.fence > before.fence, f"the fence of {record.id} did not rise")
-        must(record.state == State.RUNNING, f"{record.id} was claimed and does not run")
+        must(record.state == State.RUNNING, f"{record.id} was claimed and is not running")
         self.last_claim[record.id] = record
         self.claims[record.id] += 1
 
@@ -101,7 +101,7 @@ class Sight:
             self.retried.add(change.id)
 
     def renewed(self, holder: str, heartbeat: int) -> None:
-        must(heartbeat > self.heartbeats.get(holder, 0), f"the beat of {holder} did not rise")
+        must(heartbeat > self.heartbeats.get(holder, 0), f"the heartbeat number of {holder} did not rise")
         self.heartbeats[holder] = heartbeat
 
     async def compare(self, store: Store, reference: Store, *, exact: bool, whole: bool) -> None:
@@ -157,7 +157,7 @@ class Sight:
         never_reset = [record for record in records if record.reset_count == 0 and record.state not in TERMINAL]
         living = Counter(record.key for record in never_reset if record.key is not None)
         for key, number in living.items():
-            must(number == 1 or key.startswith(FREE_KEY), f"key {key} has {number} living jobs")
+            must(number == 1 or key.startswith(FREE_KEY), f"key {key} has {number} unfinished jobs")
         # One that was forgotten may count its beats from the start again.
         self.heartbeats = {seen.holder.id: self.heartbeats.get(seen.holder.id, 0) for seen in holders}
         held = sorted((job, seen.holder.id) for seen in holders for job in seen.jobs)
@@ -175,7 +175,7 @@ class Sight:
         must(record.attempt <= self.claims[record.id], f"{record.id} has more attempts than claims")
         must(record.fence == (last.fence if last else 0), f"the fence of {record.id} is not that of its last claim")
         if record.state == State.RUNNING:
-            must(last and last.token == record.token, f"{record.id} runs with a token that nobody was given")
+            must(last and last.token == record.token, f"{record.id} runs with a token that no claim returned")
         before = self.ended.get(record.id)
         if before is not None and record.id not in self.retried:
             same(f"the end of {record.id}", (record.state, record.finished_at), before)

@@ -43,7 +43,7 @@ async def running(store: Store, id: str | None = None, by: str | Holder = "ann",
     made = await enqueue(store, id, **options)
     record = await claim_one(store, by, made.queue)
     if record.id != made.id:
-        raise AssertionError(f"claimed {record.id}, which stood before {made.id}")
+        raise AssertionError(f"claimed {record.id}, which came before {made.id}")
     return record
 
 

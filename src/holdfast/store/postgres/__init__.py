@@ -1,4 +1,4 @@
-"""The store for teams: jobs in Postgres, beside the user's own data and in the user's own transactions."""
+"""The Postgres store: jobs beside the user's own data, enqueued and completed in the user's own transactions."""
 
 from .place import Place
 from .store import PostgresStore

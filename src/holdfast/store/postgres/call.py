@@ -1,6 +1,6 @@
-"""Between a Batch and the one call of holdfast.write that carries it.
+"""Conversion between a Batch and the arguments and rows of one call of holdfast.write.
 
-Each kind becomes arrays, one per column; a column that is its default everywhere is left out, which costs nothing.
+Each kind of operation becomes arrays, one per column; a column that has its default everywhere is left out.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ NO_NOTES = (None,) * 13
 NO_SETTLES = (None,) * 16
 NO_ASK = (None,) * 9
 
-_said = msgspec.json.Decoder(dict[str, Any]).decode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 _DEFAULTS = NewJob("", "", "", b"")
 _ENDS = frozenset(state.value for state in TERMINAL)
 
 
 class Call:
-    """The arguments of one holdfast.write, and how to read its answer. `batch` has one ask at most, and no changes."""
+    """The arguments of one call of holdfast.write, and its answers. `batch` has at most one ask, and no changes."""
 
     __slots__ = ("_batch", "_notes", "_odd", "_plain", "arguments")
 
     def __init__(self, batch: Batch, *, with_hint: bool, patient: bool = True) -> None:
-        """`patient`: may wait for claims of the same limit keys; not where the transaction has claimed before."""
+        """`patient`: may wait for claims of the same limit keys; not if the transaction has already claimed."""
         self._batch = batch
         self._notes: dict[tuple[int, int, int], int] = {}
         self._plain: Sequence[int] = ()
@@ -51,7 +51,7 @@ class Call:
         )
 
     def _note_arguments(self, notes: Sequence[Note]) -> Sequence[Any]:
-        """Notes of one claim become one: the server would apply only one of them."""
+        """Merge the notes of each claim: the server would apply only one of them."""
         merged: dict[tuple[int, int, int], Note] = {}
         for note in notes:
             claim = (note.seq, note.fence, note.token)
@@ -79,9 +79,9 @@ class Call:
         )
 
     def _settle_arguments(self, ends: Sequence[Settlement]) -> Sequence[Any]:
-        """Plain ends go as arrays; what waits again, a sweeper's word, and several words about one claim as JSON.
+        """Plain ends as arrays; those that wait again, those of a sweep, and several of one claim as JSON.
 
-        Both in the order of their jobs' numbers, so that two batches never wait for each other.
+        Both in the order of `seq`, so that two batches never deadlock.
         """
         plain = range(len(ends))
         odd: list[int] = []
@@ -99,9 +99,9 @@ class Call:
             odd.sort(key=lambda at: ends[at].seq)
         plain = sorted(plain, key=lambda at: ends[at].seq)
         self._plain, self._odd = plain, odd
-        words = to_json([_word(ends[at], place) for place, at in enumerate(odd)]).decode() if odd else None
+        others = to_json([_as_dict(ends[at], place) for place, at in enumerate(odd)]).decode() if odd else None
         if not plain:
-            return (*(None,) * 15, words)
+            return (*(None,) * 15, others)
         chosen = [ends[at] for at in plain]
         return (
             [end.id for end in chosen],
@@ -119,47 +119,47 @@ class Call:
             [end.keep for end in chosen],
             [end.key_keep for end in chosen] if any(end.key is not None for end in chosen) else None,
             [end.record_end for end in chosen] if any(end.record_end for end in chosen) else None,
-            words,
+            others,
         )
 
     @property
     def queues(self) -> Sequence[str]:
-        """The queues that are asked for jobs."""
+        """The queues of the ask."""
         return self._batch.asks[0].queues if self._batch.asks else ()
 
     # -- the answer
 
     def answers(self, rows: Sequence[Any]) -> tuple[Answers, str | None, bool, bool]:
-        """What the rows say: the answers, the hint to carry where the store does so itself, whether a new generation is
-        due, and whether to ask again.
+        """Decode the rows: the answers, the hint if the store itself publishes it, whether a new generation is due, and
+        whether to ask again.
         """
         batch = self._batch
-        said: dict[str, Any] = {}
+        answer: dict[str, Any] = {}
         records = [record(row, 1) for row in rows if row[0] is None]
         for row in rows:
             if row[0] is not None:
-                said |= _said(row[0])
+                answer |= _decode(row[0])
         inserts = [Inserted("created", new.id) for new in batch.inserts]
-        for place, outcome, id in said.get("inserts", ()):
+        for place, outcome, id in answer.get("inserts", ()):
             inserts[place - 1] = Inserted(outcome, id)
-        refused = said.get("notes", ())
+        refused = answer.get("notes", ())
         notes = [self._notes[note.seq, note.fence, note.token] not in refused for note in batch.notes]
         settles = [True] * len(batch.settles)
-        for place in said.get("settles") or ():
+        for place in answer.get("settles") or ():
             settles[self._plain[place - 1]] = False
-        for place in said.get("ends") or ():
+        for place in answer.get("ends") or ():
             settles[self._odd[place]] = False
         asks: list[Claims] = []
         if batch.asks:
             records.sort(key=_order(batch.asks[0].queues))
-            due_in = said.get("due_in")
-            asks = [Claims(records, said.get("waiting", False), None if due_in is None else due_in / MICROS)]
-        worn, again = said.get("worn", False), said.get("again", False)
-        return Answers(inserts, notes, settles, (), asks), said.get("hint"), worn, again
+            due_in = answer.get("due_in")
+            asks = [Claims(records, answer.get("waiting", False), None if due_in is None else due_in / MICROS)]
+        worn, again = answer.get("worn", False), answer.get("again", False)
+        return Answers(inserts, notes, settles, (), asks), answer.get("hint"), worn, again
 
 
 def is_lone(batch: Batch) -> bool:
-    """Whether it is one plain job and nothing else."""
+    """Whether the batch is one plain job and nothing else."""
     if len(batch.inserts) != 1 or batch.notes or batch.settles or batch.changes or batch.asks:
         return False
     new = batch.inserts[0]
@@ -167,7 +167,7 @@ def is_lone(batch: Batch) -> bool:
 
 
 def _is_plain(new: NewJob) -> bool:
-    """Whether it can be inserted without a look at others: at its key's, its queue's, or its limit key's."""
+    """Whether it can be inserted without reading others: those of its key, its queue, or its limit key."""
     return new.key is None and new.max_depth is None and (new.limit_key is None or not new.limit_key.weight)
 
 
@@ -195,7 +195,7 @@ def lone_arguments(new: NewJob, *, with_hint: bool) -> Sequence[Any]:
 def insert_arguments(jobs: Sequence[NewJob]) -> Sequence[Any]:
     """The arguments that enqueue, in the order of `sql.NEW`."""
     alike = all(map(_is_plain, jobs))
-    # Column by column, without a step of Python per value: a thousand jobs have seventeen thousand.
+    # Column by column, without Python code per value: a thousand jobs have seventeen thousand values.
     columns = dict(zip(NewJob.__struct_fields__, map(list, zip(*map(astuple, jobs), strict=True)), strict=True))
 
     def column(name: str) -> list[Any]:
@@ -247,19 +247,19 @@ def _ask_arguments(ask: Ask) -> Sequence[Any]:
 
 
 def _order(queues: Sequence[str]) -> Callable[[Any], Any]:
-    """Sorts claimed records: queue by queue as asked, then by their place."""
+    """The sort key of claimed records: in the order of the queues, then by priority, run_at and seq."""
     if len(queues) == 1:
         return lambda job: (job.priority, job.run_at, job.seq)
     at = {name: number for number, name in reversed(list(enumerate(queues)))}
     return lambda job: (at[job.queue], job.priority, job.run_at, job.seq)
 
 
-def _word(end: Settlement, place: int) -> dict[str, Any]:
-    said = msgspec.structs.asdict(end)
-    said["place"] = place
-    said["waiting_for"] = waiting.write(end.waiting_for)
-    said["result"] = None if end.result is None else end.result.hex()
-    return said
+def _as_dict(end: Settlement, place: int) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(end)
+    fields["place"] = place
+    fields["waiting_for"] = waiting.write(end.waiting_for)
+    fields["result"] = None if end.result is None else end.result.hex()
+    return fields
 
 
 def _both(first: Note, second: Note) -> Note:
@@ -276,10 +276,10 @@ def _both(first: Note, second: Note) -> Note:
 
 
 def _some(values: list[Any]) -> list[Any] | None:
-    """One column, or None where it is NULL everywhere."""
+    """One column, or None if it is NULL everywhere."""
     return None if values.count(None) == len(values) else values
 
 
 def _texts(values: list[Any]) -> list[str | None] | None:
-    """One column as JSON, or None where it is empty everywhere."""
+    """One column as JSON, or None if it is empty everywhere."""
     return [json_or_null(value) for value in values] if any(values) else None

@@ -1,4 +1,4 @@
-"""OPERATE: an operator's changes, made only if state and fence are still those that were seen.
+"""CHANGE: operators' changes, each made only if state and fence still are as the change expects.
 
 Rows are locked, changed by the rules that every store shares, and written back, inside the caller's transaction.
 """
@@ -32,28 +32,28 @@ class Changes:
         self._keys: dict[tuple[str, str], int | None] = {}
         self._forgotten: list[tuple[str, str]] = []
         self._fingerprints: dict[tuple[str, str], str] = {}
-        self._holding = Counter[str]()
+        self._deferred = Counter[str]()
         """Jobs that wait for a limit key, by its name."""
         self._left: dict[str, bool] = {}
-        """Limit keys that a job has left, and whether they held others then."""
+        """Limit keys of jobs that are no longer ready or running, and whether they had deferred jobs then."""
         self._ended_ids: list[str] = []
         self._handled: list[str] = []
-        self._moved: list[tuple[str, str]] = []
+        self._transitions: list[tuple[str, str]] = []
         self.queues: set[str] = set()
         self.ended: set[str] = set()
 
     async def make(self, changes: Sequence[Change]) -> list[bool]:
-        """Answer each change; False where the job was no longer as it was seen."""
+        """Make each change; False if its job no longer is as the change expects."""
         ids = sorted({change.id for change in changes})
-        # First the living: a job that is just being settled is found among the ended afterwards.
+        # First the unfinished: a job that is just being settled is found among the ended afterwards.
         for statement, over in ((sql.LOCK_LIVING, False), (sql.LOCK_ENDED, True)):
             for found in await self._link.fetch(self._say(statement), ids):
                 kept = record(found)
                 self._jobs[kept.id], self._was_over[kept.id] = kept, over
         limit_keys = {kept.limit_key.name for kept in self._jobs.values() if kept.limit_key is not None}
         if limit_keys:
-            found = await self._link.fetch(self._say(sql.HOLDING), sorted(limit_keys), len(changes) + 1)
-            self._holding.update(dict[str, int](found))
+            found = await self._link.fetch(self._say(sql.DEFERRED), sorted(limit_keys), len(changes) + 1)
+            self._deferred.update(dict[str, int](found))
         now = (await self._link.fetch(self._say(sql.NOW)))[0][0]
         answers = [self._change(change, now) for change in changes]
         await self._write()
@@ -71,18 +71,18 @@ class Changes:
             return True
         was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
         if kept.waiting_for is not None and kept.waiting_for.kind == "limit":
-            self._holding[kept.waiting_for.name] -= 1
+            self._deferred[kept.waiting_for.name] -= 1
         if change.patch is None:
             if not was_over and kept.key is not None:
                 self._keys.pop((kept.key, kept.id), None)
                 self._forgotten.append((kept.key, kept.id))
             self._remove(kept)
-            self._make_room(kept)
-            self._moved.append((kept.id, "deleted"))
+            self._capacity_freed(kept)
+            self._transitions.append((kept.id, "deleted"))
             return True
         apply.patch(kept, change.patch, now)
         if kept.waiting_for is not None and kept.waiting_for.kind == "limit":
-            self._holding[kept.waiting_for.name] += 1
+            self._deferred[kept.waiting_for.name] += 1
         if change.patch.payload is not UNSET and kept.key is not None:
             self._fingerprints[kept.key, kept.id] = change.patch.fingerprint
         self._touched[kept.id] = kept
@@ -91,23 +91,23 @@ class Changes:
             self.ended.add(kept.id)
         else:
             self.queues.add(kept.queue)
-        if not (over and was_over):  # a note on an ended job: its key's time goes on
+        if not (over and was_over):  # else it had ended before: the expiry of its key stays
             self._key(kept, apply.after(now, change.patch.key_keep) if over else None)
         if not (over and was_over) and apply.removable(kept, now):
             self._remove(kept)
         if change.patch.state is not UNSET:
-            self._moved.append((kept.id, str(kept.state)))
+            self._transitions.append((kept.id, str(kept.state)))
             if was_ready:
-                self._make_room(kept)
+                self._capacity_freed(kept)
         if change.patch.record_end and over:
             self._ended_ids.append(kept.id)
         return True
 
-    def _make_room(self, kept: Record) -> None:
+    def _capacity_freed(self, kept: Record) -> None:
         if kept.limit_key is not None:
-            held = self._holding[kept.limit_key.name] > 0
-            self._left[kept.limit_key.name] = held or self._left.get(kept.limit_key.name, False)
-            if held:
+            deferred = self._deferred[kept.limit_key.name] > 0
+            self._left[kept.limit_key.name] = deferred or self._left.get(kept.limit_key.name, False)
+            if deferred:
                 self.queues.add(kept.queue)
 
     def _key(self, kept: Record, expires_at: int | None) -> None:
@@ -143,11 +143,11 @@ class Changes:
             prints = [self._fingerprints[key] for key in keys]
             await self._link.fetch(self._say(sql.SET_FINGERPRINTS), *zip(*keys, strict=True), prints)
         if self._left:
-            await self._link.fetch(self._say(sql.MAKE_ROOM), list(self._left), list(self._left.values()))
+            await self._link.fetch(self._say(sql.CAPACITY_FREED), list(self._left), list(self._left.values()))
         if self._handled:
             await self._link.fetch(self._say(sql.END_HANDLED), self._handled)
         if self._ended_ids:
             await self._link.fetch(self._say(sql.RECORD_ENDED), self._ended_ids)
-        if self._moved:
-            ids, states = zip(*self._moved, strict=True)
+        if self._transitions:
+            ids, states = zip(*self._transitions, strict=True)
             await self._link.fetch(self._say(sql.RECORD_TRANSITION), ids, states)

@@ -1,7 +1,7 @@
-"""The constants that SQL needs, each from where Python has it: what `{PROMOTE_LIMIT}` in `migrations/` stands for.
+"""The Python constants that SQL uses: the values of placeholders such as `{PROMOTE_LIMIT}` in `migrations/`.
 
-A step of the schema that was released never changes: where a number of these does, so does version 1 as it is written
-here, and tests/postgres/constants.txt no longer fits. Then a new step makes the functions anew that use it.
+A released migration never changes. If one of these numbers changes, so does the text of version 1, and it no longer
+matches tests/postgres/constants.txt. Then a new migration has to replace the functions that use it.
 """
 
 from __future__ import annotations
@@ -43,5 +43,5 @@ from an old generation, and the notices that one claim takes in."""
 
 
 def filled(text: str) -> str:
-    """SQL with the numbers that its names stand for. A name that is none of these is a KeyError."""
+    """SQL with its placeholders replaced. An unknown placeholder is a KeyError."""
     return re.sub(r"\{([A-Z_]+)\}", lambda found: str(CONSTANTS[found[1]]), text)

@@ -1,4 +1,4 @@
-"""What may be wrong with a Postgres store, in words: dead rows, old snapshots, missing indexes, lost rows."""
+"""The checks of `holdfast doctor` for a Postgres store: dead rows, old snapshots, missing indexes, lost rows."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from . import schema, sql
 from .place import Place
 
 OLD_SNAPSHOT = 300.0
-"""Seconds from which a transaction is worth a word."""
+"""Seconds from which an open transaction is reported."""
 MANY_DEAD = 100_000
-"""Dead rows of a table from which it is worth a word."""
+"""Dead rows from which a table is reported."""
 
 INDEXES = (
     "job_pkey", "job_id", "job_ready", "job_due", "job_running", "ended_pkey", "ended_id", "ended_expiry",
     "ended_unsuccessful", "key_pkey", "key_expiry", "holder_pkey", "record_pkey", "generation_pkey", "floor_pkey",
-    "output_pkey", "migration_pkey", "move_pkey", "transition_xid", "minute_at", "minute_part", "job_waiting_for", "ended_waiting_for",
-    "job_deferred", "job_limit_key", "limiter_pkey", "limiter_opens", "limiter_idle", "notice_gen", "notice_rest", "share_pkey",
-    "share_idle", "share_part_limit_key",
+    "output_pkey", "migration_pkey", "transition_pkey", "transition_xid", "minute_at", "minute_part", "job_waiting_for",
+    "ended_waiting_for", "job_deferred", "job_limit_key", "limiter_pkey", "limiter_opens", "limiter_idle", "notice_gen",
+    "notice_rest", "share_pkey", "share_idle", "share_part_limit_key",
 )  # fmt: skip
 
 
 async def examine(connection: Any, place: Place) -> list[Finding]:
-    """Look at everything; the findings in the order in which a person would want to read them."""
+    """Run all checks; the findings in the order in which they are shown."""
     version = await schema.version(connection, place.schema)
     if version != schema.LATEST:
         advice = "run `holdfast migrate`" if version < schema.LATEST else "upgrade Holdfast"
-        return [Finding(False, f"the schema has version {version}, this Holdfast works with {schema.LATEST}", advice)]
+        return [Finding(False, f"schema version {version}; this Holdfast uses {schema.LATEST}", advice)]
     return [
-        Finding(True, f"the schema has version {version}"),
+        Finding(True, f"schema version {version}"),
         *await _server(connection),
         *await _isolation(connection, place),
         *_hints(place),
@@ -52,26 +52,26 @@ async def _server(connection: Any) -> list[Finding]:
         )
     )
     if await connection.fetchval("SELECT pg_is_in_recovery()"):
-        findings.append(Finding(False, "this server is a replica", "jobs can only be claimed on the primary"))
+        findings.append(Finding(False, "this server is a replica", "use the primary: a replica cannot be written"))
     if await connection.fetchval("SELECT current_setting('autovacuum')") != "on":
-        findings.append(Finding(False, "autovacuum is off", "dead rows are never removed: switch it on"))
+        findings.append(Finding(False, "autovacuum is off", "set autovacuum to on, or dead rows are never removed"))
     return findings
 
 
 async def _isolation(connection: Any, place: Place) -> list[Finding]:
-    """Where connections are shared it is the role's default that counts; else the store sets its own."""
+    """The default isolation matters only with shared connections; else the store sets its own."""
     default = await connection.fetchval("SELECT current_setting('default_transaction_isolation')")
     if not place.shared or default == "read committed":
         return []
     advice = "jobs with limits cannot be claimed: ALTER ROLE … SET default_transaction_isolation = 'read committed'"
-    return [Finding(False, f"behind a pgbouncer that pools by transaction, transactions are {default}", advice)]
+    return [Finding(False, f"with pgbouncer's transaction pooling, the isolation level is {default}", advice)]
 
 
 def _hints(place: Place) -> list[Finding]:
     if not place.shared or place.signal is not None:
         return []
-    what = "behind a pgbouncer that pools by transaction: no hints arrive, jobs are found by polling alone"
-    return [Finding(True, f"{what} (?signal=redis://… brings hints back)")]
+    what = "with pgbouncer's transaction pooling no notifications arrive; jobs are found by polling alone"
+    return [Finding(True, f"{what} (?signal=redis://… sends notifications through Redis)")]
 
 
 async def _indexes(connection: Any, name: str) -> Finding:
@@ -82,10 +82,9 @@ async def _indexes(connection: Any, name: str) -> Finding:
     )
     missing = sorted(set(INDEXES) - {row[0] for row in rows})
     if not missing:
-        return Finding(True, f"all {len(INDEXES)} indexes are there and valid")
-    return Finding(
-        False, f"missing or invalid: {', '.join(missing)}", "make them again as in `holdfast migrate --dump-sql`"
-    )
+        return Finding(True, f"all {len(INDEXES)} indexes exist and are valid")
+    advice = "create them again, with the statements in `holdfast migrate --dump-sql`"
+    return Finding(False, f"missing or invalid indexes: {', '.join(missing)}", advice)
 
 
 async def _dead_rows(connection: Any, name: str) -> list[Finding]:
@@ -98,7 +97,7 @@ async def _dead_rows(connection: Any, name: str) -> list[Finding]:
         Finding(
             dead < MANY_DEAD or dead < live,
             f"{table}: {live} rows, {dead} dead, {size // 2**20} MiB, last vacuumed {when or 'never'}",
-            "autovacuum does not keep up, or an old snapshot forbids it",
+            "autovacuum does not keep up, or an old snapshot prevents it: check the settings and open transactions",
         )
         for table, live, dead, size, when in rows
     ]
@@ -116,18 +115,22 @@ async def _old_snapshots(connection: Any) -> list[Finding]:
         Finding(
             False,
             f"backend {pid} ({application or 'unnamed'}, {state}) has had a transaction open for {age:.0f} s",
-            "dead rows cannot be removed until it ends; claims stay quick, but the tables grow",
+            "end it: until then dead rows cannot be removed; claims stay fast, but the tables grow",
         )
         for pid, application, state, age in rows
     ]
     prepared = await connection.fetchval("SELECT count(*) FROM pg_prepared_xacts")
     if prepared:
-        findings.append(Finding(False, f"{prepared} prepared transactions are waiting", "end those that are forgotten"))
+        findings.append(
+            Finding(
+                False, f"{prepared} prepared transactions are waiting", "commit or roll back those that are not in use"
+            )
+        )
     slots = await connection.fetch(
         "SELECT slot_name FROM pg_replication_slots WHERE NOT active AND (xmin IS NOT NULL OR catalog_xmin IS NOT NULL)"
     )
     findings += [
-        Finding(False, f"replication slot {slot} is inactive and holds an old snapshot", "drop it if it is not needed")
+        Finding(False, f"replication slot {slot} is inactive and keeps an old snapshot", "drop it if it is not needed")
         for (slot,) in slots
     ]
     return findings or [Finding(True, f"no transaction is older than {OLD_SNAPSHOT:.0f} s")]
@@ -136,5 +139,5 @@ async def _old_snapshots(connection: Any) -> list[Finding]:
 async def _strays(connection: Any, name: str) -> list[Finding]:
     strays = await connection.fetchval(sql.for_schema(sql.STRAYS, name))
     if not strays:
-        return [Finding(True, "every living job is where claims and sweeps look for it")]
-    return [Finding(False, f"{strays} living jobs are outside of every generation or holder", "please report this")]
+        return [Finding(True, "every unfinished job is in a generation, and every running one has a holder")]
+    return [Finding(False, f"{strays} unfinished jobs are outside of every generation or holder", "please report this")]

@@ -1,4 +1,4 @@
-"""The driver, imported in one place: it brings no types of its own."""
+"""asyncpg, imported in one place because it has no types."""
 
 from __future__ import annotations
 

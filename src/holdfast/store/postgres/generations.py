@@ -1,4 +1,4 @@
-"""Generations: opens another one when claims have to step over many dead rows, and retires those that are empty.
+"""Generations: opens another one when claims have to skip many dead rows, and retires empty ones.
 
 See holdfast.generation in `migrations/0001_initial/01_tables.sql` for what they are.
 """
@@ -16,45 +16,45 @@ from .pool import Link
 logger = logging.getLogger("holdfast")
 
 ROTATION_PAUSE = 0.05
-"""Seconds between two turns, so that wear that cannot be helped costs little."""
+"""Seconds between two rotations, so that dead rows that stay cost little."""
 
 Run = Callable[[Callable[[Link], Awaitable[Any]]], Awaitable[Any]]
 
 
 class Generations:
-    """What one store object does about them: in the background, one step at a time, never in a caller's way."""
+    """Rotates the generations in the background, one step at a time, without delaying callers."""
 
     def __init__(self, say: Callable[[str], str], run: Run) -> None:
-        self._turn_statement, self._retire_statement = say(sql.TURN), say(sql.RETIRE)
+        self._rotate_statement, self._retire_statement = say(sql.ROTATE), say(sql.RETIRE)
         self._run = run
-        self._turning: asyncio.Task[None] | None = None
+        self._rotating: asyncio.Task[None] | None = None
         self._queues: set[str] = set()
         self._several = True
 
     def worn(self, queues: Iterable[str]) -> None:
-        """A claim on these queues has read much more of its index than it took."""
+        """Start a rotation: a claim on these queues has read far more index entries than it took jobs."""
         self._queues.update(queues)
-        if self._turning is None:
-            self._turning = asyncio.get_running_loop().create_task(self._turn())
+        if self._rotating is None:
+            self._rotating = asyncio.get_running_loop().create_task(self._rotate())
 
     async def tidy(self) -> None:
-        """See that old generations empty, where there are several."""
-        if self._several and self._turning is None:
+        """Move jobs out of old generations, if there are several."""
+        if self._several and self._rotating is None:
             await self._step()
 
-    async def _turn(self) -> None:
+    async def _rotate(self) -> None:
         try:
             while await self._step():
                 pass
             await asyncio.sleep(ROTATION_PAUSE)
-        except Exception as error:  # noqa: BLE001  # claims go on, only dearer; the next one says so again
-            logger.debug("turning the generation failed: %s", error)
+        except Exception as error:  # noqa: BLE001  # claims go on, only slower; the next one starts it again
+            logger.debug("opening a new generation failed; claims stay slower until it works: %s", error)
         finally:
-            self._turning = None
+            self._rotating = None
 
     async def _step(self) -> bool:
         queues, self._queues = sorted(self._queues), set[str]()
-        [(generations, again)] = await self._run(lambda link: link.fetch(self._turn_statement, queues))
+        [(generations, again)] = await self._run(lambda link: link.fetch(self._rotate_statement, queues))
         if again:
             self._queues.update(queues)
         elif generations > 1:
@@ -63,5 +63,5 @@ class Generations:
         return again
 
     async def close(self) -> None:
-        if self._turning is not None:
-            await asyncio.wait([self._turning])
+        if self._rotating is not None:
+            await asyncio.wait([self._rotating])

@@ -13,7 +13,7 @@ _ENDS = frozenset(state.value for state in TERMINAL)
 
 
 def find(where: Where, cursor: str | None, limit: int) -> tuple[str, list[Any]]:
-    """The statement and its values. Living and ended jobs are two tables; only those that can match are read."""
+    """The statement and its values. Unfinished and ended jobs are in two tables; only those that can match are read."""
     parts, values = ["true"], list[Any]()
 
     def add(part: str, value: Any) -> None:
@@ -37,7 +37,7 @@ def find(where: Where, cursor: str | None, limit: int) -> tuple[str, list[Any]]:
         add("finished_at < {}::bigint", where.finished_before)
     condition = " AND ".join(parts)
     if len(states) == 1 and states[0] in ("dead", "cancelled"):
-        condition += f" AND state = '{states[0]}'"  # the very words of ended_unsuccessful
+        condition += f" AND state = '{states[0]}'"  # the condition of the index ended_unsuccessful
     tables: list[str] = []
     if not states or not _ENDS.issuperset(states):
         tables.append("holdfast.job")

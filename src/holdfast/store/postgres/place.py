@@ -1,4 +1,4 @@
-"""Where the jobs are: what a URL says, split into what is ours and what is the driver's."""
+"""The address of a store: a URL, split into Holdfast's options and those of the driver."""
 
 from __future__ import annotations
 
@@ -33,46 +33,47 @@ class Place(msgspec.Struct, frozen=True):
     signal: str | None = None
     pool: int = POOL
     pgbouncer: str | None = None
-    """How the pgbouncer that stands in between pools, if one does: by `transaction` or by `session`."""
+    """The pool mode of the pgbouncer in between, if there is one: `transaction` or `session`."""
     connect: Connect | None = None
-    """The user's own way to a connection, instead of `dsn`: for tokens that expire, or a cloud's connector."""
+    """The user's own function that connects, instead of `dsn`: for tokens that expire, or a cloud's connector."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,39}", self.schema):
             raise ConfigError(
-                "a schema's name has at most 40 lower-case letters, digits and underscores, no digit first"
+                f"the schema name {self.schema!r} is not valid: use at most 40 lower-case letters, digits and"
+                " underscores, no digit first"
             )
         if self.pgbouncer not in (None, *PGBOUNCER):
-            raise ConfigError(f"pgbouncer must be one of {', '.join(PGBOUNCER)}")
+            raise ConfigError(f"pgbouncer must be one of {', '.join(PGBOUNCER)}, not {self.pgbouncer!r}")
         if self.pool < 1:
             raise ConfigError(f"pool must be at least 1, not {self.pool}")
 
     @property
     def shown(self) -> str:
-        """The place in a message, without secrets."""
+        """The address for messages, without secrets."""
         where = redact(self.dsn) if self.dsn else "Postgres"
         return where if self.schema == "holdfast" else f"{where} (schema {self.schema})"
 
     @property
     def shared(self) -> bool:
-        """Whether two statements may run on two connections of the server: nothing may be left on a connection."""
+        """Whether two statements may run on two server connections, so that nothing may depend on session state."""
         return self.pgbouncer == "transaction"
 
     @property
     def channel(self) -> str:
-        """Where hints are sent."""
+        """The NOTIFY channel of hints."""
         return f"{self.schema}."
 
 
 def from_url(url: str) -> Place:
-    """The place that a URL names. Parameters that are not ours must be ones that the driver knows."""
+    """The address in a URL. Parameters that are not Holdfast's must be known to the driver."""
     parts = split(url)
     if parts.scheme not in SCHEMES:
         raise parts.wrong("a Postgres URL begins with postgresql://")
     options = parts.options
     parts.refuse_unknown((*OPTIONS, *_DRIVERS), OPTIONS)
     if not (pool := options.get("pool", str(POOL))).isdecimal():
-        raise parts.wrong("pool must be a number")
+        raise parts.wrong(f"pool must be a number, not {pool!r}")
     if not re.fullmatch(r"(?:[0-9]{1,5}(?:,[0-9]{1,5})*)?", options.get("port", "")):
         raise parts.wrong("port must be a number")
     dsn = parts.encoded("postgresql", {name: value for name, value in options.items() if name not in OPTIONS})
@@ -81,10 +82,10 @@ def from_url(url: str) -> Place:
 
 
 def _signal(url: str) -> str:
-    """The Redis that carries hints, as a URL that its client reads as we do."""
+    """The URL of the Redis server for hints, encoded so that redis-py parses it in the same way."""
     parts = split(url)
     if parts.scheme not in ("redis", "rediss", "unix"):
-        raise parts.wrong("?signal= takes redis://, rediss:// and unix://")
+        raise parts.wrong("?signal= accepts redis://, rediss:// and unix://")
     if parts.username and parts.password is None:
         raise parts.wrong("with a password alone write redis://:PASSWORD@HOST, with a user redis://USER:PASSWORD@HOST")
     return parts.encoded(parts.scheme, parts.options)

@@ -1,4 +1,4 @@
-"""A few connections, made when they are needed, given out one caller at a time, replaced when they die."""
+"""A small connection pool: connections are made on demand, used by one caller at a time, replaced when they fail."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .driver import asyncpg
 from .place import Place
 
 STATEMENT_TIMEOUT = 60.0
-"""Seconds that one statement may take, and that a caller waits for a free connection, before it is told so."""
+"""Seconds that one statement may take, and that a caller waits for a free connection, before it fails."""
 CONNECT_LIMIT = 10.0
 """Seconds that connecting may take."""
 TLS_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 
 
 class Link:
-    """One connection with the statements that were prepared on it. Nothing is prepared on one that others share."""
+    """A connection with its prepared statements. Nothing is prepared on a connection that pgbouncer shares."""
 
     __slots__ = ("_prepared", "_shared", "answered", "raw")
 
@@ -52,7 +52,7 @@ class Link:
 
 
 class Loan:
-    """A connection for the time of one block. A class, because every write passes through it."""
+    """A connection for one block. A class rather than a generator for speed: every write uses it."""
 
     __slots__ = ("_link", "_pool")
     _link: Link
@@ -77,7 +77,7 @@ class Pool:
     """At most `size` connections; the one used last is used next, so that idle ones stay idle."""
 
     def __init__(self, place: Place, size: int, purpose: str = "", setting: str | None = None) -> None:
-        """`setting`: a statement for each new connection; for none that others share."""
+        """`setting`: a statement for each new connection, unless pgbouncer shares it; `purpose`: for messages."""
         self._place = place
         self._size = size
         self._purpose = purpose
@@ -89,7 +89,7 @@ class Pool:
         self._closed = False
 
     def link(self) -> Loan:
-        """A connection of one's own for a while. It is thrown away if the block fails with it in an unknown state."""
+        """A connection for one block. It is closed if the block fails and leaves it in an unknown state."""
         return Loan(self)
 
     async def take(self) -> Link:
@@ -111,9 +111,11 @@ class Pool:
             raise
 
     async def _wait_for_slot(self) -> None:
-        """Wait for the right to use one connection; whoever frees one hands it to the caller that waits longest."""
+        """Wait until a connection is free; the caller that has waited longest gets it."""
         if self._closed:
-            raise StoreUnavailable(f"the store {self._place.shown} is not open")
+            raise StoreUnavailable(
+                f"the store {self._place.shown} is not open; nothing was written. Open the app first"
+            )
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -121,11 +123,11 @@ class Pool:
                 await waiter
         except BaseException as error:
             if waiter.done() and not waiter.cancelled():
-                self._free_slot()  # it was handed over just as the caller gave up
+                self._free_slot()  # it was assigned just as the caller gave up
             if isinstance(error, TimeoutError):
                 raise StoreUnavailable(
                     f"{self._place.shown}: all {self._size} connections{self._purpose} were busy for"
-                    f" {STATEMENT_TIMEOUT:g} s; nothing was written. A larger ?pool= may help"
+                    f" {STATEMENT_TIMEOUT:g} s; nothing was written. Set a larger ?pool= in the URL"
                 ) from None
             raise
 
@@ -138,7 +140,7 @@ class Pool:
         self._used -= 1
 
     def give(self, link: Link) -> None:
-        """Back for the next caller."""
+        """Return a connection to the pool."""
         if self._closed:
             link.raw.terminate()
         elif not link.raw.is_closed():
@@ -152,14 +154,14 @@ class Pool:
             await link.close()
 
     def release(self) -> None:
-        """The loop has ended: close every socket, also of connections that were in use."""
+        """Close every socket after the loop has ended, also of connections that were in use."""
         self._closed = True
         for raw in list(self._made):
             release(raw)
         self._idle = []
 
     def forget(self) -> None:
-        """In a forked child: the parent's sockets are neither used nor closed properly here."""
+        """In a forked child: neither use nor close the parent's connections."""
         self._closed = True
         _parents.append(self._idle)
         self._idle = []
@@ -170,15 +172,15 @@ def release(raw: Any) -> None:
     transport = getattr(raw, "_transport", None)
     if transport is not None:
         transports.release(transport)
-        raw._aborted = True  # noqa: SLF001  # else it complains when it is collected
+        raw._aborted = True  # noqa: SLF001  # else it warns when it is collected
 
 
 _parents: list[object] = []
-"""A parent's connections, kept from being collected in a forked child: collecting would say goodbye to the server."""
+"""A parent's connections, never collected in a forked child: collecting would send a Terminate to the server."""
 
 
 async def connect(place: Place, setting: str | None = None) -> Any:
-    """A new connection, after this statement; StoreUnavailable or ConfigError where there is none to be had."""
+    """A new connection on which `setting` was run; StoreUnavailable or ConfigError if it cannot be made."""
     if place.connect is None:
         _check_files(place)
     try:
@@ -187,7 +189,7 @@ async def connect(place: Place, setting: str | None = None) -> Any:
             if setting is not None:
                 try:
                     await raw.execute(setting)
-                except BaseException:  # also where the caller is cancelled: nobody else would close it
+                except BaseException:  # also if the caller is cancelled: nothing else would close it
                     raw.terminate()
                     raise
             return raw
@@ -196,12 +198,14 @@ async def connect(place: Place, setting: str | None = None) -> Any:
     except ValueError:
         if place.connect is not None:
             raise
-        # Not the driver's own words: they may hold a part of the password.
-        raise ConfigError(f"{place.shown}: the driver does not accept this URL") from None
+        # Without the driver's own message: it may contain a part of the password.
+        raise ConfigError(
+            f"{place.shown}: asyncpg does not accept this URL; check its host, port and options"
+        ) from None
 
 
 def _check_files(place: Place) -> None:
-    """ConfigError where a file of TLS cannot be read; the driver would not name it."""
+    """Raise ConfigError if a TLS file cannot be read; the driver's own error would not name it."""
     for name, path in parse_qsl(urlsplit(place.dsn).query):
         if name in TLS_FILES:
             try:
@@ -215,7 +219,7 @@ async def _connect(place: Place) -> Any:
         place.dsn,
         timeout=CONNECT_LIMIT,
         statement_cache_size=0 if place.shared else 100,
-        # pgbouncer takes no settings that it does not know.
+        # pgbouncer refuses settings that it does not know.
         server_settings={"application_name": "holdfast"} | ({} if place.pgbouncer else {"jit": "off"}),
         target_session_attrs="read-write" if "," in place.dsn else None,
     )

@@ -15,7 +15,7 @@ from .pool import Link
 async def write(
     link: Link, say: Callable[[str], str], batch: Batch, *, with_hint: bool
 ) -> tuple[Answers, list[tuple[Call, list[Any]]], str | None]:
-    """The answers, the calls with what was said to each, and the hint of the changes, for whoever carries it."""
+    """The answers, the calls with their rows, and the hint of the changes, if the store itself publishes it."""
     answers = Answers()
     done: list[tuple[Call, list[Any]]] = []
 
@@ -28,7 +28,7 @@ async def write(
     hint = None
     async with link.raw.transaction():
         if batch.changes and (batch.notes or batch.settles):
-            # A sweep waits for nobody.
+            # A sweep waits for no lock.
             ids = {each.id for each in (*batch.notes, *batch.changes)}
             ids |= {end.id for end in batch.settles if end.expected_heartbeat is None}
             await link.fetch(say(sql.LOCK), sorted(ids))

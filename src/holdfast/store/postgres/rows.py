@@ -1,4 +1,4 @@
-"""Between a row of holdfast.job (or holdfast.ended) and a Record."""
+"""Conversion between rows of holdfast.job or holdfast.ended and Records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...core.retry import Backoff
 
 COLUMNS = STORED
 PLAIN = COLUMNS.index("tags")
-"""Columns before this one come from the driver as they stand in a Record."""
+"""Columns before this one come from the driver as a Record has them."""
 
 to_json = msgspec.json.encode
 _tags = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -26,7 +26,7 @@ _limit_key = msgspec.json.Decoder(LimitKey).decode
 def record(row: Any, at: int = 0) -> Record:
     """A Record from a row that has its columns in order, beginning with column `at`.
 
-    What cannot be decoded harms this one job only.
+    Damaged values affect only this job.
     """
     damage: dict[str, str] = {}
     made = Record(*row[at : at + PLAIN])
@@ -62,7 +62,7 @@ def json_or_null(value: Any) -> str | None:
 
 
 def row(kept: Record) -> Sequence[Any]:
-    """The values of a Record's columns, in order. What could not be decoded stays as it is."""
+    """The values of a Record's columns, in order. Damaged values are written back unchanged."""
     raw = kept.damage or {}
     retry, limit_key = (None if value is None else to_json(value).decode() for value in (kept.retry, kept.limit_key))
     plain = [getattr(kept, name) for name in COLUMNS[:PLAIN]]

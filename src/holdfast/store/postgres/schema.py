@@ -1,4 +1,4 @@
-"""The schema and its steps: numbered SQL files or folders, each applied once, in order, all in one transaction."""
+"""Schema migrations: numbered SQL files or folders, each applied once, in order, all in one transaction."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from .place import Place
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 LATEST = 1
-"""The version that this code works with; a test holds it to the files."""
+"""The version that this code works with; a test compares it with the files."""
 
 
 def steps() -> dict[int, str]:
-    """The SQL of every step, by its number. A step that is long is a folder of parts.
-
-    `{limit}` in it stands for what the text of a full limit begins with.
-    """
+    """The SQL of every migration, by its version, with its constants filled in. A long one is a folder of parts."""
     return {int(step.name[:4]): _script(step) for step in sorted(MIGRATIONS.glob("[0-9]*"))}
 
 
@@ -30,7 +27,7 @@ def _script(step: Path) -> str:
 
 
 async def version(connection: Any, schema: str) -> int:
-    """The version of a schema; 0 where there is none of ours."""
+    """The version of a schema; 0 if it has no Holdfast tables."""
     if not await connection.fetchval(sql.for_schema(sql.EXISTS, schema)):
         return 0
     found = await connection.fetch(sql.for_schema(sql.VERSIONS, schema))
@@ -41,13 +38,13 @@ def check(found: int, place: Place) -> None:
     """Refuse a schema that is newer than this code."""
     if found > LATEST:
         raise ConfigError(
-            f"{place.shown} has schema version {found}; this Holdfast knows {LATEST}: upgrade it,"
-            " or use another ?schema="
+            f"{place.shown} has schema version {found}; this Holdfast supports {LATEST}. Upgrade Holdfast, or use"
+            " another ?schema="
         )
 
 
 async def migrate(connection: Any, place: Place) -> list[int]:
-    """Bring the schema up to date; the versions that were applied. Concurrent callers take turns."""
+    """Bring the schema up to date; the versions that were applied. Concurrent callers wait for each other."""
     found = await version(connection, place.schema)
     check(found, place)
     if found == LATEST:
@@ -80,7 +77,7 @@ async def _apply(connection: Any, place: Place, number: int, script: str) -> Non
 
 
 def dump(schema: str = "holdfast", after: int = 0) -> str:
-    """The SQL that brings a schema from version `after` to the newest, for whoever applies it by other means."""
+    """The SQL that brings a schema from version `after` to the newest, to apply it by other means."""
     Place("", schema)
     parts = ["BEGIN;", f"{sql.LOCK_SCHEMA};", f"{sql.CREATE_SCHEMA.strip()};"]
     for number, script in steps().items():
@@ -90,7 +87,7 @@ def dump(schema: str = "holdfast", after: int = 0) -> str:
 
 
 async def missing(connection: Any, place: Place) -> list[int]:
-    """The versions that are yet to be applied; empty where the schema is up to date."""
+    """The versions that are yet to be applied; empty if the schema is up to date."""
     found = await version(connection, place.schema)
     check(found, place)
     return [number for number in steps() if number > found]

@@ -1,6 +1,6 @@
-"""Hints by way of Redis (`?signal=redis://…`): Postgres stays the only truth, and Redis going away loses hints only.
+"""Hints through Redis (`?signal=redis://…`): all jobs are in Postgres, and an outage of Redis loses only hints.
 
-A hint is published after the commit, from a task of its own: no enqueue ever waits for Redis.
+A hint is published after the commit, by a separate task: no enqueue waits for Redis.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ...core.url import redact
 logger = logging.getLogger("holdfast")
 
 HINTS_WAITING = 1000
-"""Hints that may wait to be published; beyond it the oldest are let go, as polling finds the jobs anyway."""
+"""Hints that may wait to be published; beyond it the oldest are dropped, as polling finds the jobs anyway."""
 LIMIT = 2.0
 """Seconds that one publication may take."""
 SUBSCRIPTION_PROBE = 15.0
-"""Seconds between two looks whether the subscription still lives."""
+"""Seconds between two checks that the subscription is still open."""
 
 
 class RedisSignal:
-    """Publishes and hears hints on one Redis channel."""
+    """Publishes and receives hints on one Redis channel."""
 
     def __init__(self, url: str, channel: str) -> None:
         with requires("?signal=redis://…", "redis", "redis"):
@@ -38,40 +38,41 @@ class RedisSignal:
             url, retry=Retry(NoBackoff(), 0), socket_timeout=None, socket_connect_timeout=LIMIT
         )
         self._client: Any = None
-        self._said: list[str] = []
-        self._saying: asyncio.Task[None] | None = None
-        self._quiet = False
+        self._waiting: list[str] = []
+        self._publishing: asyncio.Task[None] | None = None
+        self._warned = False
 
-    # -- saying
+    # -- publishing
 
-    def say(self, hint: str) -> None:
-        """Publish soon; hints that gather meanwhile leave together."""
-        self._said.append(hint)
-        del self._said[:-HINTS_WAITING]
-        if self._saying is None:
-            self._saying = asyncio.get_running_loop().create_task(self._publish())
+    def publish(self, hint: str) -> None:
+        """Publish a hint soon; those that arrive meanwhile are published together."""
+        self._waiting.append(hint)
+        del self._waiting[:-HINTS_WAITING]
+        if self._publishing is None:
+            self._publishing = asyncio.get_running_loop().create_task(self._publish())
 
     async def _publish(self) -> None:
         try:
-            while self._said:
-                said, self._said = self._said, []
+            while self._waiting:
+                hints, self._waiting = self._waiting, []
                 if self._client is None:
                     self._client = self._make()
                 try:
                     async with asyncio.timeout(LIMIT):
-                        await self._client.publish(self._channel, ",".join(dict.fromkeys(said)))
-                    self._quiet = False
-                except Exception as error:  # noqa: BLE001  # whatever it is, polling does without it
-                    if not self._quiet:
-                        logger.warning("hints through %s are lost for now, polling goes on: %s", self._shown, error)
-                    self._quiet = True
+                        await self._client.publish(self._channel, ",".join(dict.fromkeys(hints)))
+                    self._warned = False
+                except Exception as error:  # noqa: BLE001  # whatever it is, polling works without it
+                    if not self._warned:
+                        message = "notifications through %s are not sent; jobs are found by polling until it works: %s"
+                        logger.warning(message, self._shown, error)
+                    self._warned = True
         finally:
-            self._saying = None
+            self._publishing = None
 
-    # -- hearing
+    # -- listening
 
     async def listen(self, hear: Callable[[str], None], ready: Callable[[], None]) -> None:
-        """Listen until cancelled or cut off."""
+        """Listen until cancelled or disconnected."""
         client = self._make()
         try:
             async with client.pubsub() as heard:
@@ -81,7 +82,7 @@ class RedisSignal:
                     message = await heard.get_message(ignore_subscribe_messages=False, timeout=SUBSCRIPTION_PROBE)
                     if message is None:
                         if asked:
-                            raise ConnectionError(f"{self._shown} does not answer")
+                            raise ConnectionError(f"{self._shown} did not answer a PING in {SUBSCRIPTION_PROBE:g} s")
                         asked = True
                         await heard.ping()
                         continue
@@ -94,16 +95,16 @@ class RedisSignal:
             await client.aclose()
 
     async def attend(self, kinds: set[int]) -> None:
-        """Whoever publishes here does so whether or not somebody listens."""
+        """Nothing to request: here hints are published whether or not a process listens."""
 
     def release(self) -> None:
-        """The loop has ended: redis-py closes its sockets when the client is collected."""
+        """Drop the client: redis-py closes its sockets when it is collected."""
         self._client = None
 
     async def close(self) -> None:
-        if self._saying is not None:
-            self._saying.cancel()
-            await asyncio.wait([self._saying])
+        if self._publishing is not None:
+            self._publishing.cancel()
+            await asyncio.wait([self._publishing])
         if self._client is not None:
             await self._client.aclose()
             self._client = None

@@ -28,20 +28,20 @@ NEW = {
 }  # fmt: skip
 """The arguments of holdfast.write that enqueue, and their types."""
 INSERT_ONE = f"SELECT holdfast.insert_one({', '.join(f'${n}' for n in range(1, 16))})"
-"""A lone plain job, without what a batch costs."""
+"""One plain job, cheaper than a batch."""
 WRITE = f"SELECT * FROM holdfast.write({', '.join(f'${n}' for n in range(1, 63))})"
 """A whole batch: one round trip, one transaction."""
 
 # -- change: read, decide in Python, write; in one transaction
 
 LOCK = "SELECT FROM holdfast.job WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
-"""All jobs that a batch is about, before it does anything else: two batches never wait for each other."""
+"""Lock all jobs of a batch, before anything else, so that two batches never deadlock."""
 LOCK_LIVING = f"SELECT {JOB} FROM holdfast.job WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
 LOCK_ENDED = f"SELECT {JOB} FROM holdfast.ended WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
 _CHANGING = (
-    "state", "run_at", "attempt", "reset_count", "holder", "pid", "quarantined", "crashes", "cancel", "started_at", "finished_at",
-    "expires_at", "payload", "result", "error", "traceback", "progress", "checkpoint", "meta", "history", "waiting_for",
-    "extra", "saves", "changed_at",
+    "state", "run_at", "attempt", "reset_count", "holder", "pid", "quarantined", "crashes", "cancel", "started_at",
+    "finished_at", "expires_at", "payload", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
+    "waiting_for", "extra", "saves", "changed_at",
 )  # fmt: skip
 _SET = ", ".join(f"{name} = ${COLUMNS.index(name) + 1}" for name in _CHANGING)
 _VALUES = ", ".join(f"${n + 1}" for n in range(len(COLUMNS)))
@@ -73,7 +73,7 @@ SET_KEYS = """
 UPDATE holdfast.key AS k SET expires_at = u.expires_at
 FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u(key, id, expires_at) WHERE k.key = u.key AND k.id = u.id
 """
-"""When the keys of these jobs are forgotten; NULL: while the job lives."""
+"""Set when the keys of these jobs expire; NULL: not before the job ends."""
 FORGET_KEYS = """
 DELETE FROM holdfast.key AS k USING unnest($1::text[], $2::text[]) AS u(key, id) WHERE k.key = u.key AND k.id = u.id
 """
@@ -81,20 +81,20 @@ SET_FINGERPRINTS = """
 UPDATE holdfast.key AS k SET fingerprint = u.fingerprint
 FROM unnest($1::text[], $2::text[], $3::text[]) AS u(key, id, fingerprint) WHERE k.key = u.key AND k.id = u.id
 """
-"""What the keys of these jobs stand for."""
-HOLDING = f"""
+"""Set the payload fingerprints of the keys of these jobs."""
+DEFERRED = f"""
 SELECT u.name, (SELECT count(*) FROM holdfast.generation AS g CROSS JOIN LATERAL (
     SELECT FROM holdfast.job AS j
-    WHERE j.gen = g.gen AND j.waiting_for = '{LIMIT_PREFIX}' || u.name AND j.state = 'blocked' AND j.limit_key IS NOT NULL
-    LIMIT $2) AS h) FROM unnest($1::text[]) AS u(name)
+    WHERE j.gen = g.gen AND j.waiting_for = '{LIMIT_PREFIX}' || u.name AND j.state = 'blocked'
+        AND j.limit_key IS NOT NULL LIMIT $2) AS h) FROM unnest($1::text[]) AS u(name)
 """
-"""How many jobs wait for each of these limit keys; $2 is enough to know."""
-MAKE_ROOM = """
+"""How many jobs wait for each of these limit keys, counted up to $2."""
+CAPACITY_FREED = """
 INSERT INTO holdfast.notice (gen, limit_keys, held)
-SELECT holdfast.open_generation(), array_agg(u.limit_key), u.held FROM unnest($1::text[], $2::boolean[]) AS u(limit_key, held)
-GROUP BY u.held
+SELECT holdfast.open_generation(), array_agg(u.limit_key), u.held
+FROM unnest($1::text[], $2::boolean[]) AS u(limit_key, held) GROUP BY u.held
 """
-"""Jobs of these limit keys have left the ready or the running; and whether others were held then."""
+"""Record that jobs of these limit keys are no longer ready or running; and whether others were deferred then."""
 RECORD_ENDED = "SELECT holdfast.record_ended($1)"
 END_HANDLED = "DELETE FROM holdfast.record WHERE kind = 'ended' AND name = ANY ($1) AND value = '{}'"
 """Remove the records of ends, unless something was added to `{}`."""
@@ -105,7 +105,7 @@ NOW = "SELECT holdfast.micros()"
 # -- holders
 
 HEARTBEAT = "SELECT holder, heartbeat FROM holdfast.heartbeat($1, $2, $3)"
-HELD = f"""
+CLAIMS_OF = f"""
 SELECT holder, id, seq, fence, token, cancel FROM holdfast.job
 WHERE holder = ANY ($1) AND gen = ANY {_GENS} AND state = 'running' ORDER BY seq
 """
@@ -127,7 +127,7 @@ SELECT {_JOB_OF_J}, h.heartbeat FROM holdfast.holder AS h
 JOIN holdfast.job AS j ON j.holder = h.id AND j.gen = ANY {_GENS} AND j.state = 'running'
 WHERE h.expires <= holdfast.micros() AND ($2::text IS NULL OR true) LIMIT $1
 """
-"""Claims whose holder's lease has ended. A holder with running jobs is never forgotten, so it begins with holders."""
+"""Claims whose holder's lease has expired. A holder with running jobs is never removed, so it begins with holders."""
 LOST_OF = f"""
 SELECT {_JOB_OF_J}, coalesce(h.heartbeat, 0) FROM holdfast.job AS j LEFT JOIN holdfast.holder AS h ON h.id = j.holder
 WHERE j.holder = $2 AND j.gen = ANY {_GENS} AND j.state = 'running' LIMIT $1
@@ -143,7 +143,7 @@ SELECT {JOB} FROM holdfast.job WHERE id = ANY ($1) UNION ALL SELECT {JOB} FROM h
 KEY_OWNERS = """
 SELECT k.key, (SELECT j.id FROM holdfast.job AS j WHERE j.id = k.id) FROM holdfast.key AS k WHERE k.key = ANY ($1)
 """
-"""Each of these keys that is known, and the job that has it, which is one of holdfast.job until it has ended."""
+"""Each of these keys that has a job which has not ended (it is in holdfast.job), and that job."""
 FIND = "SELECT {job} FROM {table} WHERE {where} ORDER BY seq DESC LIMIT {limit}"
 OUTPUT = """
 SELECT position, fence, data FROM (
@@ -153,7 +153,7 @@ SELECT position, fence, data FROM (
         AND o.position + length(o.data) > $2
 ) AS piece WHERE before < $3 ORDER BY position
 """
-"""Whole pieces of what a job has printed from position $2 on, of at least $3 bytes together."""
+"""Whole pieces of a job's output from position $2 on, of at least $3 bytes together."""
 STATS = """
 SELECT queue, state, count(*), min(run_at) FILTER (WHERE state = 'queued') FROM holdfast.job GROUP BY queue, state
 UNION ALL
@@ -172,16 +172,16 @@ ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = exclude
 WHERE $4::bigint IS NULL OR r.version = $4
 RETURNING version
 """
-"""Set a record, only if its version is still $4 where that is given."""
+"""Set a record, only if its version is $4, if that is given."""
 REMOVE_RECORD = """
 DELETE FROM holdfast.record WHERE kind = $1 AND name = $2 AND ($3::bigint IS NULL OR version = $3) RETURNING version
 """
 RECORD_VERSION = "SELECT version FROM holdfast.record WHERE kind = $1 AND name = $2"
 
-# -- moves
+# -- transitions
 
 WATCH = "SELECT watch, fresh, now, gone FROM holdfast.watch($1)"
-"""Have moves kept for $1 seconds; `fresh` where nobody watched until now."""
+"""Record transitions for $1 seconds; `fresh`: they were not recorded until now."""
 LAST_TRANSITION = "SELECT coalesce(pg_sequence_last_value('holdfast.move_number'::regclass), 0)"
 SNAPSHOT = "SELECT pg_current_snapshot()::text"
 UNDER_WAY = """
@@ -199,21 +199,21 @@ SELECT m.number, m.at, m.ids, m.states, m.emptied_at IS NOT NULL FROM (
         AND pg_visible_in_snapshot(xid, $3::text::pg_snapshot) ORDER BY number LIMIT $5::bigint)
 ) AS m ORDER BY m.number LIMIT $5::bigint
 """
-"""Moves after the moment ($1, $2), up to the snapshot $3, with a number above $4."""
+"""Transitions after the moment ($1, $2), up to the snapshot $3, with a number above $4."""
 
-# -- waking
+# -- notifications
 
 LISTEN = 'LISTEN "holdfast."'
 ATTEND = "SELECT pg_advisory_lock_shared(holdfast.lock_class(), $1)"
-"""Let those who have something to say know that somebody listens."""
+"""Advisory locks by which senders of hints see that a process listens."""
 UNATTEND = "SELECT pg_advisory_unlock_shared(holdfast.lock_class(), $1)"
 
 # -- generations
 
-TURN = "SELECT generations, again FROM holdfast.turn($1)"
-"""Open another generation if the newest is worn for these queues, and see that the old ones empty."""
+ROTATE = "SELECT generations, again FROM holdfast.turn($1)"
+"""Open another generation if the newest has many dead rows for these queues, and move jobs out of old ones."""
 RETIRE = "SELECT holdfast.retire()"
-"""Forget the generations that are empty; how many are left."""
+"""Remove empty generations; how many are left."""
 
 STRAYS = f"""
 SELECT count(*) FROM holdfast.job AS j
@@ -221,13 +221,13 @@ WHERE ((j.state <> 'blocked' OR j.waiting_for LIKE '{LIMIT_PREFIX}%')
         AND NOT EXISTS (SELECT FROM holdfast.generation AS g WHERE g.gen = j.gen))
     OR (j.state = 'running' AND NOT EXISTS (SELECT FROM holdfast.holder AS h WHERE h.id = j.holder))
 """
-"""Living jobs that no claim or sweep would find; there are none, unless somebody wrote to the tables by hand."""
+"""Unfinished jobs that no claim or sweep would find; there are none, unless the tables were edited manually."""
 
 # -- connections
 
 READ_COMMITTED = "SET default_transaction_isolation = 'read committed'"
-"""For the store's own statements, whatever the database's default is: claims of a limit key count what runs once it is their
-turn, which an older snapshot would not show."""
+"""For the store's own statements, whatever the database's default is: a claim counts the running jobs of a limit key
+after it has waited for its lock, which an older snapshot would not show."""
 
 # -- schema
 

@@ -1,4 +1,4 @@
-"""The Postgres store: the protocol's methods, each one round trip on a connection of its pool."""
+"""The Postgres store: the methods of the store protocol, each one round trip on a connection of its pool."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ T = TypeVar("T")
 logger = logging.getLogger("holdfast")
 
 BATCH_ATTEMPTS = 5
-"""Times that a batch is tried which the server undid for another's sake (a deadlock, a serialization failure)."""
+"""Attempts of a batch that the server rolls back because of a concurrent one (deadlock, serialization failure)."""
 
 
 class PostgresStore:
     """Jobs in one schema of a Postgres database.
 
     1. Each `write` is one call of a function in the schema: one round trip, one transaction (`call.py`).
-    2. Reads, beats and sweeps have connections of their own, and wait for no write (`pool.py`).
-    3. Another connection listens for hints, only once somebody waits for a listener (`wake.py`).
-    4. Every time is the server's.
+    2. Reads, heartbeats and sweeps use other connections of the pool, and wait for no write (`pool.py`).
+    3. A separate connection listens for hints, once there is a listener (`wake.py`).
+    4. Every time is read from the server's clock.
     """
 
     name = "postgres"
@@ -137,7 +137,7 @@ class PostgresStore:
         self._pool = self._listeners = self._generations = self._signal = None
 
     async def migrate(self) -> list[int]:
-        """Open the store, which brings its schema up to date; the versions that this applied."""
+        """Open the store, which brings its schema up to date; the versions that were applied."""
         await self.open()
         return self._applied
 
@@ -152,11 +152,11 @@ class PostgresStore:
         return schema.dump(self.place.schema)
 
     async def examine(self) -> list[Finding]:
-        """What `holdfast doctor` says about this store."""
+        """The findings of `holdfast doctor`."""
         return await self._aside(doctor.examine)
 
     async def _aside(self, look: Callable[[Any, Place], Awaitable[T]]) -> T:
-        """Look at the database on a connection of its own; the store need not be open."""
+        """Read from the database on a separate connection; the store need not be open."""
         connection = await connect(self.place)
         try:
             return await look(connection, self.place)
@@ -165,7 +165,7 @@ class PostgresStore:
         finally:
             await connection.close()
 
-    # -- talking to the server
+    # -- statements
 
     def _say(self, statement: str) -> str:
         """A statement in this store's schema."""
@@ -177,7 +177,7 @@ class PostgresStore:
         return self._pool
 
     async def _read(self, work: Callable[[Link], Awaitable[T]]) -> T:
-        """Run statements that write nothing; again on another connection where the first was dead."""
+        """Run statements that write nothing; again on another connection if the first was closed."""
         pool = self._open_pool()
         for last in (False, True):
             try:
@@ -198,7 +198,7 @@ class PostgresStore:
         return await self._read(lambda link: link.fetch(said, *values))
 
     async def _run(self, work: Callable[[Link], Awaitable[T]]) -> T:
-        """Run what may write: once, and again only where the server says that it undid it."""
+        """Run statements that may write: once, and again only if the server has rolled them back."""
         pool = self._open_pool()
         for attempt in range(BATCH_ATTEMPTS):
             link: Link | None = None
@@ -227,11 +227,11 @@ class PostgresStore:
             return await self._step_by_step(batch)
         answers, again = await self._call(batch)
         if again:
-            # A claim and an end that were under way at once could not see each other; now one of the two does.
+            # A claim and a settlement in concurrent transactions could not see each other; a second claim can.
             try:
                 answers.asks = (await self._call(Batch(asks=batch.asks)))[0].asks
             except HoldfastError as error:
-                logger.debug("asking again failed, the batch is written all the same: %s", error)
+                logger.debug("a second claim failed after the batch was written; workers claim again: %s", error)
         return answers
 
     async def _call(self, batch: Batch) -> tuple[Answers, bool]:
@@ -248,22 +248,22 @@ class PostgresStore:
         for call, rows in done:
             self._answer(call, rows)
         if hint is not None and self._signal is not None:
-            self._signal.say(hint)
+            self._signal.publish(hint)
         return answers
 
     async def _insert_one(self, new: NewJob) -> Inserted:
         values = lone_arguments(new, with_hint=self._signal is not None)
-        [(said,)] = await self._run(lambda link: link.fetch(self._insert_statement, *values))
-        if said == "exists":
+        [(answer,)] = await self._run(lambda link: link.fetch(self._insert_statement, *values))
+        if answer == "exists":
             return Inserted("exists", new.id)
-        if said is not None and self._signal is not None:
-            self._signal.say(said.removeprefix("hint "))
+        if answer is not None and self._signal is not None:
+            self._signal.publish(answer.removeprefix("hint "))
         return Inserted("created", new.id)
 
     def _answer(self, call: Call, rows: Sequence[Any]) -> tuple[Answers, bool]:
         answers, hint, worn, again = call.answers(rows)
         if hint is not None and self._signal is not None:
-            self._signal.say(hint)
+            self._signal.publish(hint)
         if worn and self._generations is not None:
             self._generations.worn(call.queues)
         return answers, again
@@ -289,8 +289,8 @@ class PostgresStore:
             abouts = [to_json(holder).decode() for holder in holders]
             leases = [holder.lease for holder in holders]
             renewed = await link.fetch(self._say(sql.HEARTBEAT), ids, abouts, leases)
-            # After the beat has committed: what is held is then at least as new as the beat.
-            return renewed, await link.fetch(self._say(sql.HELD), ids)
+            # After the heartbeat has committed, so that the list of claims is at least as new as the heartbeat.
+            return renewed, await link.fetch(self._say(sql.CLAIMS_OF), ids)
 
         renewed, rows = await self._run(work)
         held: dict[str, list[HeldClaim]] = {}
@@ -324,7 +324,7 @@ class PostgresStore:
             if done and kind == "pause":
                 hint = (await link.fetch(self._say(sql.HINT), [name], [], self._signal is not None))[0][0]
                 if hint is not None and self._signal is not None:
-                    self._signal.say(hint)
+                    self._signal.publish(hint)
             return done
 
         return await self._run(work)
@@ -375,7 +375,7 @@ class PostgresStore:
         async def work(link: Link) -> tuple[list[Any], list[Any]]:
             async with link.raw.transaction(isolation="repeatable_read", readonly=True):
                 known = await link.fetch(self._say(sql.HOLDERS))
-                return known, await link.fetch(self._say(sql.HELD), [row[4] for row in known])
+                return known, await link.fetch(self._say(sql.CLAIMS_OF), [row[4] for row in known])
 
         known, rows = await self._read(work)
         jobs: dict[str, list[str]] = {}

@@ -15,11 +15,11 @@ from .place import Place
 from .pool import Pool
 
 SIZE = 20
-"""Connections that tasks may hold at once for their transactions; they come and go with use."""
+"""Connections that tasks may use at once for their transactions; made on demand."""
 
 
 class Transactions:
-    """The connections that tasks have for themselves: apart from the store's, so that no slow task holds up a claim."""
+    """The connections for tasks: separate from those of the store, so that a slow task does not delay a claim."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -27,10 +27,10 @@ class Transactions:
 
     @asynccontextmanager
     async def begin(self, end: Callable[[], Settlement]) -> AsyncGenerator[Any, None]:
-        """A connection inside a transaction. When the block ends, `end()` is written, last of all, and all commits.
+        """A connection inside a transaction. When the block ends, `end()` is written last, and everything commits.
 
         The job's row is locked only between that write and the COMMIT, so heartbeats, notes and sweeps never wait for
-        a slow task. LeaseLost, and nothing of it all is kept, where the claim has been ended by somebody else.
+        a slow task. Raises LeaseLost, and rolls back, if the claim has already ended.
         """
         async with self._pool.link() as link, link.raw.transaction():
             yield link.raw
@@ -41,7 +41,7 @@ class Transactions:
                 raise LeaseLost(settlement.id, settlement.fence)
 
     def explain(self, error: Exception) -> HoldfastError | None:
-        """What a failure of the connection means; None for a fault of the task's own statements."""
+        """The error for a failure of the connection; None for an error of the task's own statements."""
         return trouble.writing(error, self._place.shown)
 
     async def close(self) -> None:

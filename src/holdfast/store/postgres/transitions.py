@@ -1,8 +1,8 @@
-"""What was told of jobs: the moves since a cursor, exact by what each transaction could see.
+"""Recorded transitions since a cursor, exact by transaction snapshots.
 
-A cursor names a moment: a snapshot, and a number that was the last one given before it. Moves since then are those with
-a higher number, and those of the transactions that the snapshot saw under way; less what it saw. A page that is not
-the last also names the moment up to which it goes, and the number it has come to.
+A cursor has a snapshot, and the last number that was assigned before it. Transitions since then are those with a higher
+number, and those of transactions that were in progress in the snapshot; without those that it saw. The cursor of a page
+that is not the last also has the snapshot up to which all pages go, and the number of its last row.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from . import sql
 from .pool import Link
 
 UNDER_WAY_LIMIT, UNDER_WAY_PAUSE = 2.0, 0.02
-"""Seconds that a new watch waits for the transactions before it, and between two looks."""
+"""Seconds that a new watch waits for earlier transactions, and between two checks."""
 
 
 MARGIN = 60 * MICROS
-"""Between when a move was emptied, by the clock of who did it, and when others could see that."""
+"""Microseconds, at most, from the time at which transitions are removed until other transactions see that."""
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
@@ -34,11 +34,11 @@ class Moment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """Where somebody stands who watches."""
+    """The position of a reader."""
 
     watch: int
     at: int
-    """When it was given: moves that are gone since then were not all told."""
+    """When it was issued: if transitions were removed since then, some may be missing."""
     since: Moment
     upto: Moment | None = None
     last: int = 0
@@ -50,10 +50,10 @@ _read = msgspec.json.Decoder(Cursor).decode
 
 
 async def transitions(link: Link, say: Callable[[str], str], since: str | None, limit: int) -> Transitions:
-    """The moves since a cursor, and a watch for those to come."""
+    """The transitions since a cursor; and record those of the next WATCH seconds."""
     [(watch, fresh, now, gone)] = await link.fetch(say(sql.WATCH), WATCH)
     if fresh:
-        await _see_off(link)
+        await _wait_for_earlier(link)
     moment = await _moment(link, say)
     asked = None if since is None else _read(since)
     fresh_cursor = _write(Cursor(watch, now, moment)).decode()
@@ -77,14 +77,14 @@ async def transitions(link: Link, say: Callable[[str], str], since: str | None, 
 
 
 async def _moment(link: Link, say: Callable[[str], str]) -> Moment:
-    """Now. The number comes first, so that whoever has a lower one was seen by the snapshot, if only under way."""
+    """The present moment. The number is read first, so that the snapshot knows every transaction with a lower one."""
     [(number,)] = await link.fetch(say(sql.LAST_TRANSITION))
     [(snapshot,)] = await link.fetch(sql.SNAPSHOT)
     return Moment(number, snapshot)
 
 
-async def _see_off(link: Link) -> None:
-    """Wait for the transactions that may have found nobody watching. One that stays open for long is not waited for."""
+async def _wait_for_earlier(link: Link) -> None:
+    """Wait for transactions that may not record their transitions; at most UNDER_WAY_LIMIT seconds."""
     [(_, last)] = await link.fetch(sql.UNDER_WAY)
     for _ in range(round(UNDER_WAY_LIMIT / UNDER_WAY_PAUSE)):
         [(first, _)] = await link.fetch(sql.UNDER_WAY)

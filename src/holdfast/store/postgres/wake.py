@@ -1,7 +1,7 @@
-"""Waking: listeners, notified by hints that other connections send (and this store's own, by the same way).
+"""Listeners, notified by hints that other connections send (and this store's own, in the same way).
 
-One connection of its own listens. While it is down nothing is lost: whoever waits looks again after its time-out,
-and every listener rings once when the connection is back, because a hint may have been missed meanwhile.
+A separate connection listens. While it is down nothing is lost: a caller that waits polls after its timeout, and every
+listener is notified once when the connection is back, because a hint may have been missed meanwhile.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from .pool import connect, release
 logger = logging.getLogger("holdfast")
 
 QUEUES, JOBS = 1, 2
-"""The kinds of hints that one can attend to; the second number of the advisory lock that says so."""
+"""Kinds of hints that a process can request; the second number of the advisory lock by which it does so."""
 PAUSES = (0.05, 0.2, 1.0, 2.0, 5.0)
 """Seconds before each attempt to listen again; the last one repeats."""
 LISTENER_PROBE = 20.0
-"""Seconds between two looks whether the listening connection still lives."""
+"""Seconds between two checks that the listening connection is still open."""
 
 
 def topic(name: str) -> str:
-    """The short form in which hints name a topic; as holdfast.topic() does."""
+    """The short form in which hints name a topic; the same as that of holdfast.topic()."""
     return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
 class Wanted(NamedTuple):
-    """The hints that a listener listens for."""
+    """The hints for which a listener waits."""
 
     names: frozenset[str]
     """Its topics, as hints name them."""
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def by(cls, listener: LocalListener) -> Wanted:
-        """What rings this listener."""
+        """The hints that notify this listener."""
         kinds = frozenset(QUEUES if name.startswith("queue/") else JOBS for name in listener.topics)
         return cls(frozenset(topic(name) for name in listener.topics), kinds)
 
@@ -50,20 +50,20 @@ class Ear(Protocol):
     """Where hints come from: Postgres itself, or Redis."""
 
     async def listen(self, hear: Callable[[str], None], ready: Callable[[], None]) -> None:
-        """Listen until cancelled or cut off; `ready` is called once nothing can be missed any more."""
+        """Listen until cancelled or disconnected; `ready` is called once no hint can be missed any more."""
         ...
 
     async def attend(self, kinds: set[int]) -> None:
-        """Say which kinds of hints are wanted from now on."""
+        """Request these kinds of hints from now on."""
         ...
 
     def release(self) -> None:
-        """Its loop has ended."""
+        """Release sockets after its loop has ended."""
         ...
 
 
 class Listeners:
-    """All listeners of one store object, and the ear that rings them."""
+    """All listeners of one store object, and the source of hints that notifies them."""
 
     def __init__(self, ear: Ear) -> None:
         self._ear = ear
@@ -104,12 +104,12 @@ class Listeners:
             self._attended = self._wanted()
             self._attend_soon(again=True)
 
-    def hear(self, said: str) -> None:
-        """Ring what a hint names."""
-        if said == "*":
+    def hear(self, hint: str) -> None:
+        """Notify the listeners of the topics that a hint names; `*` means all."""
+        if hint == "*":
             self._notify_all()
             return
-        for name in said.split(","):
+        for name in hint.split(","):
             for listener in self._by_name.get(name, ()):
                 listener.event.set()
 
@@ -127,7 +127,7 @@ class Listeners:
             self._attending = self._loop.create_task(self._attend())
 
     async def _attend(self) -> None:
-        """Say what is wanted. Whoever came before that was said may have missed a hint: ring."""
+        """Request the wanted hints. Listeners made before that may have missed one, so all are notified."""
         try:
             while self._ready:
                 wanted = self._wanted() | self._attended
@@ -137,7 +137,7 @@ class Listeners:
                     self._notify_all()
                 if not self._wanted() - self._attended:
                     return
-        except Exception:  # noqa: BLE001, S110  # the listener finds the same, and begins again
+        except Exception:  # noqa: BLE001, S110  # `_listen` gets the same error, and connects again
             pass
         finally:
             self._attending = None
@@ -156,8 +156,8 @@ class Listeners:
                 faults = 0
             except asyncio.CancelledError:
                 raise
-            except Exception as error:  # noqa: BLE001  # hints are only hints: polling goes on meanwhile
-                logger.debug("listening for hints failed, polling meanwhile: %s", error)
+            except Exception as error:  # noqa: BLE001  # hints are optional: polling goes on
+                logger.debug("listening for hints failed; jobs are found by polling until it works again: %s", error)
             was_ready, self._ready = self._ready, False
             faults = 0 if was_ready else faults + 1
             await asyncio.sleep(PAUSES[min(faults, len(PAUSES) - 1)])
@@ -172,7 +172,7 @@ class Listeners:
         self._notify_all()
 
     def release(self) -> None:
-        """The loop has ended, and its tasks with it."""
+        """Release the connection after the loop and its tasks have ended."""
         self._ear.release()
         self.forget()
 
@@ -183,7 +183,7 @@ class Listeners:
 
 
 class DeafEar:
-    """Hears nothing: LISTEN does not pass a pgbouncer that pools by transaction. Whoever waits looks again in time."""
+    """Receives no hints: LISTEN does not work through a pgbouncer with transaction pooling. Callers poll."""
 
     async def listen(self, hear: Callable[[str], None], ready: Callable[[], None]) -> None:  # noqa: ARG002  # an Ear's
         await asyncio.Event().wait()
@@ -201,7 +201,7 @@ class PostgresEar:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._connection: Any = None
-        self._held: set[int] = set()
+        self._requested: set[int] = set()
         self._one_by_one = asyncio.Lock()
 
     async def listen(self, hear: Callable[[str], None], ready: Callable[[], None]) -> None:
@@ -212,19 +212,19 @@ class PostgresEar:
             def on_gone(_: Any) -> None:
                 gone.set()
 
-            def on_hint(_: Any, __: int, ___: str, said: str) -> None:
-                hear(said)
+            def on_hint(_: Any, __: int, ___: str, hint: str) -> None:
+                hear(hint)
 
             connection.add_termination_listener(on_gone)
             await connection.add_listener(self._place.channel, on_hint)
-            self._connection, self._held = connection, set[int]()
+            self._connection, self._requested = connection, set[int]()
             ready()
             while not gone.is_set():
                 try:
                     async with asyncio.timeout(LISTENER_PROBE):
                         await gone.wait()
                 except TimeoutError:
-                    # A connection that was cut without a word looks alive for ever, unless it is asked.
+                    # A connection that was cut silently looks open for ever, unless a statement is sent.
                     async with self._one_by_one:
                         await connection.execute("SELECT 1", timeout=LISTENER_PROBE)
         finally:
@@ -240,12 +240,12 @@ class PostgresEar:
             connection = self._connection
             if connection is None:
                 return
-            for kind in kinds - self._held:
+            for kind in kinds - self._requested:
                 await connection.execute(self._statement(sql.ATTEND, kind))
-                self._held.add(kind)
-            for kind in self._held - kinds:
+                self._requested.add(kind)
+            for kind in self._requested - kinds:
                 await connection.execute(self._statement(sql.UNATTEND, kind))
-                self._held.discard(kind)
+                self._requested.discard(kind)
 
     def _statement(self, text: str, kind: int) -> str:
         return sql.for_schema(text, self._place.schema).replace("$1", str(kind))

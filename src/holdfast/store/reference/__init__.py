@@ -1,1 +1,1 @@
-"""The rules of every store as steps on Python values, and the store in memory."""
+"""The rules of the store protocol as pure functions on Python values, and the in-memory store."""

@@ -1,6 +1,6 @@
-"""What a written operation makes of a record: the pure half of every store that keeps records as Python values.
+"""How each operation changes a record: pure functions, used by every store that keeps records as Python values.
 
-Whether an operation may be written (fence, token, beat, state seen) is checked before, by the store, in the same step.
+Before it applies an operation, the store checks in the same atomic step that fence, token, heartbeat and state match.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...core.operations import MinuteStats, Note, Patch, Settlement
 
 UNSET = msgspec.UNSET
 LONGEST_DELAY_SECONDS = 1e12
-"""Seconds."""
+"""Longer delays are shortened to this, so that every store can add it to a time."""
 _PLAINLY_PATCHED = (
     "attempt", "reset_count", "quarantined", "crashes", "cancel", "result", "error", "traceback", "progress", "history",
     "payload", "checkpoint", "extra",
@@ -21,7 +21,7 @@ _PLAINLY_PATCHED = (
 
 
 def after(now: int, seconds: float) -> int:
-    """A stored time that many seconds from now, never before it, and never beyond what every store can add to."""
+    """The stored time (microseconds) that many seconds after `now`; never before it, at most LONGEST_DELAY_SECONDS."""
     return now + int(min(max(0.0, seconds), LONGEST_DELAY_SECONDS) * MICROS)
 
 
@@ -61,24 +61,24 @@ def new_record(new: NewJob, seq: int, now: int) -> Record:
     )
 
 
-def note(record: Record, said: Note, now: int) -> None:
-    """Take in what a running job says of itself."""
-    if not said.progress is said.checkpoint is said.pid is said.meta is UNSET:
+def note(record: Record, new: Note, now: int) -> None:
+    """Apply a note of a running job."""
+    if not new.progress is new.checkpoint is new.pid is new.meta is UNSET:
         record.changed_at = now
-    if said.progress is not UNSET:
-        record.progress = said.progress
-    if said.checkpoint is not UNSET and said.saves > record.saves:
-        record.checkpoint = said.checkpoint
-        record.saves = said.saves
+    if new.progress is not UNSET:
+        record.progress = new.progress
+    if new.checkpoint is not UNSET and new.saves > record.saves:
+        record.checkpoint = new.checkpoint
+        record.saves = new.saves
         record.crashes = min(record.crashes, 0)
-    if said.pid is not UNSET:
-        record.pid = said.pid
-    if said.meta is not UNSET:
-        record.meta = {**record.meta, **said.meta}
+    if new.pid is not UNSET:
+        record.pid = new.pid
+    if new.meta is not UNSET:
+        record.meta = {**record.meta, **new.meta}
 
 
 def output_position(last: tuple[int, int, int, int] | None, fence: int, at: int) -> int | None:
-    """Where a piece of output belongs, behind the last kept one's (position, fence, at, size); None: it is there."""
+    """The position of a piece of output behind the last kept one (position, fence, at, size); None: already kept."""
     if last is None:
         return at
     position, its_fence, its_at, size = last
@@ -88,7 +88,7 @@ def output_position(last: tuple[int, int, int, int] | None, fence: int, at: int)
 
 
 def settle(record: Record, end: Settlement, now: int) -> None:
-    """End the record's claim. A job that would wait again ends cancelled where that was asked for."""
+    """End the record's claim. A job that would wait again ends cancelled if its cancellation was requested."""
     state, keep, outcome = end.state, end.keep, end.outcome
     if record.cancel and state not in TERMINAL:
         state, keep, outcome = State.CANCELLED, end.cancelled_keep, "cancelled"
@@ -116,12 +116,12 @@ def settle(record: Record, end: Settlement, now: int) -> None:
 
 
 def minute(now: int) -> int:
-    """The beginning of the minute."""
+    """The beginning of the minute, in microseconds."""
     return now - now % (60 * MICROS)
 
 
 def ended(record: Record, end: Settlement, now: int) -> MinuteStats:
-    """What ending this claim adds to its minute. Asked before `settle` changes the record."""
+    """What ending this claim adds to the minute statistics. Called before `settle` changes the record."""
     outcome = "cancelled" if record.cancel and end.state not in TERMINAL else end.outcome
     started = now if record.started_at is None else record.started_at
     waited, ran = max(0, started - record.run_at), max(0, now - started)
@@ -129,14 +129,14 @@ def ended(record: Record, end: Settlement, now: int) -> MinuteStats:
 
 
 def together(one: MinuteStats, other: MinuteStats) -> MinuteStats:
-    """Two parts of the same minute, queue and outcome."""
+    """The sum of two statistics of the same minute, queue and outcome."""
     return MinuteStats(
         one.at, one.queue, one.outcome, one.count + other.count, one.waited + other.waited, one.ran + other.ran
     )
 
 
 def patch(record: Record, wanted: Patch, now: int) -> None:
-    """Make an operator's change."""
+    """Apply an operator's change."""
     record.changed_at = now
     for name in _PLAINLY_PATCHED:
         value = getattr(wanted, name)
@@ -163,5 +163,5 @@ def patch(record: Record, wanted: Patch, now: int) -> None:
 
 
 def removable(record: Record, now: int) -> bool:
-    """Whether an ended job with a retention of 0 goes at once."""
+    """Whether the retention of an ended job is over, as at once with a retention of 0."""
     return record.state in TERMINAL and record.expires_at is not None and record.expires_at <= now

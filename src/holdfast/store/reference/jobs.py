@@ -1,10 +1,9 @@
-"""The jobs of a store as plain Python values, and every rule of the protocol as a step on them.
+"""The jobs of a store as plain Python values, and every rule of the store protocol as a step on them.
 
-Pure: no clock, no chance, no I/O. The same steps with the same times give the same jobs, in whatever process; so this
-is the memory store's heartbeat, and what every process that shares a bucket's log replays.
+Pure: no clock, no randomness, no I/O. The same steps with the same times give the same jobs in every process, so the
+memory store uses it, and all processes that share a bucket replay its log with it.
 
-Leases are not here, for they are a matter of clocks: a holder has a number of beats, and whoever owns the jobs says
-which holders' leases have ended.
+Leases need a clock and are not here: a holder has a count of heartbeats, and the caller decides whose leases expired.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _NO_RECORD = Versioned(b"", 0)
 
 
 class Key(msgspec.Struct):
-    """A key that is remembered, and what it stands for."""
+    """A kept key: its job, the fingerprint of its payload, when it expires and when it was created."""
 
     id: str
     fingerprint: str
@@ -56,7 +55,7 @@ class Key(msgspec.Struct):
 
 
 class Piece(msgspec.Struct):
-    """A kept piece of output, with where it began in its claim."""
+    """A kept piece of output, with its offset in the output of its claim."""
 
     printed: Printed
     at: int
@@ -67,7 +66,7 @@ class Piece(msgspec.Struct):
 
 
 class Holding(msgspec.Struct):
-    """A holder, how often it has beaten, and its claims."""
+    """A holder, the number of its heartbeats, and its claims."""
 
     holder: Holder
     heartbeat: int
@@ -77,9 +76,9 @@ class Holding(msgspec.Struct):
 
 
 class Jobs:
-    """All jobs, keys, holders, records and minutes. Every method is one atomic step.
+    """All jobs, keys, holders, records and minute statistics. Every method is one atomic step.
 
-    `notified` gathers the topics of listeners that a step gives reason to ring; its owner takes them.
+    `notified` collects the topics whose listeners are to be notified; the caller takes them.
     """
 
     def __init__(self) -> None:
@@ -94,16 +93,16 @@ class Jobs:
         self.holders: dict[str, Holding] = {}
         self.kept: dict[str, dict[str, Versioned]] = {}
         self.versions = 0
-        """How many records were set so far: the version of the last one."""
+        """Number of records set so far: the version of the last one."""
         self.minutes: dict[tuple[int, str, str], MinuteStats] = {}
         self.transitions = 0
-        self.moved: deque[Transition] = deque(maxlen=TRANSITIONS_KEPT)
+        self.recorded: deque[Transition] = deque(maxlen=TRANSITIONS_KEPT)
         self.telling = True
-        """Whether moves are kept, which is up to the owner; they are counted always."""
+        """Whether transitions are recorded, which the caller decides; they are always counted."""
         self.notified: set[str] = set()
 
     def write(self, batch: Batch, now: int, renews: Callable[[Holder], bool]) -> Answers:
-        """A whole batch, in the order of its fields; `renews` says whether half of a holder's lease is spent."""
+        """Apply a batch, in the order of its fields; `renews` returns whether half of a holder's lease is over."""
         return Answers(
             [self.insert(new, now) for new in batch.inserts],
             [self.note(note, now) for note in batch.notes],
@@ -117,8 +116,8 @@ class Jobs:
     def insert(self, new: NewJob, now: int) -> Inserted:
         known = None if new.key is None else self.keys.get(new.key)
         if new.unique and new.id in self.jobs and self.nonces.get(new.id, 0) == new.nonce:
-            return Inserted("created", new.id)  # another may have its key by now
-        if known is not None and self._stands(known, new, now):
+            return Inserted("created", new.id)  # another job may have its key by now
+        if known is not None and self._is_taken(known, new, now):
             if known.id == new.id and self.nonces.get(new.id, 0) == new.nonce:
                 return Inserted("created", new.id)
             same = known.fingerprint == new.fingerprint
@@ -130,18 +129,18 @@ class Jobs:
             return Inserted("full", new.id)
         self.seq += 1
         record = apply.new_record(new, self.seq, now)
-        self.standing.turn(record, now)
+        self.standing.order_fairly(record, now)
         self.jobs[record.id] = self.by_seq[record.seq] = record
         if new.nonce:
             self.nonces[record.id] = new.nonce
         if new.key is not None:
             self.keys[new.key] = Key(record.id, new.fingerprint, None, now)
         self._enter(record)
-        self._tell(record.id, record.state, now)
+        self._record_transition(record.id, record.state, now)
         return Inserted("created", record.id)
 
-    def _stands(self, known: Key, new: NewJob, now: int) -> bool:
-        """Whether a key's job stands for a new one."""
+    def _is_taken(self, known: Key, new: NewJob, now: int) -> bool:
+        """Whether the key's job prevents the new one, by the rule of `unique`."""
         if known.expires_at is not None and known.expires_at <= now:
             return False
         if new.unique == "window":
@@ -152,12 +151,12 @@ class Jobs:
         return not new.unique or (record is not None and record.state not in TERMINAL)
 
     def key_owner(self, key: str) -> str | None:
-        """The job that has a key and has not ended: for as long as it lives, its key is remembered."""
+        """The id of the job that has a key and has not ended, if any."""
         known = self.keys.get(key)
         record = None if known is None else self.jobs.get(known.id)
         return None if record is None or record.state in TERMINAL else record.id
 
-    # -- moving between states: every change leaves one index and enters another
+    # -- transitions between states: every change exits one index and enters another
 
     def _enter(self, record: Record) -> None:
         self.standing.enter(record)
@@ -174,7 +173,7 @@ class Jobs:
             self.holders[record.holder].jobs.pop(record.id, None)
 
     def forget(self, record: Record) -> None:
-        """Let a job go, but not its key."""
+        """Remove a job, but not its key."""
         self._exit(record)
         del self.jobs[record.id], self.by_seq[record.seq]
         self.nonces.pop(record.id, None)
@@ -207,7 +206,7 @@ class Jobs:
             record.started_at = now
             record.pid = record.waiting_for = None
             self._enter(record)
-            self._tell(record.id, record.state, now)
+            self._record_transition(record.id, record.state, now)
         return Claims([copy(record) for record in picking.chosen], picking.quarantined_waiting)
 
     def _open(self, ask: Ask) -> list[str]:
@@ -278,14 +277,14 @@ class Jobs:
         apply.settle(record, end, now)
         self.settled[record.id] = end.nonce
         self._entered(record, end.key_keep, now)
-        self._make_room(record)
+        self._notify_freed(record)
         if end.record_end:
-            self._tell_ended(record)
-        self._tell(record.id, record.state, now)
+            self._record_ended(record)
+        self._record_transition(record.id, record.state, now)
         return True
 
     def _entered(self, record: Record, key_keep: float, now: int) -> None:
-        """A record has changed: put it where it belongs now, its key too; or remove it, where nothing is to be kept."""
+        """Put a changed record into its indexes and set its key's expiry; or remove it, if its retention is over."""
         known = None if record.key is None else self.keys.get(record.key)
         if known is not None and known.id == record.id:
             known.expires_at = apply.after(now, key_keep) if record.state in TERMINAL else None
@@ -306,8 +305,8 @@ class Jobs:
             if record.key is not None and known is not None and known.id == record.id and record.state not in TERMINAL:
                 del self.keys[record.key]
             self.forget(record)
-            self._make_room(record)
-            self._tell(record.id, "deleted", now)
+            self._notify_freed(record)
+            self._record_transition(record.id, "deleted", now)
             return True
         if change.patch.handled and self.kept.get("ended", {}).get(record.id, _NO_RECORD).value == b"{}":
             self.put_record("ended", record.id, None, None)
@@ -321,42 +320,42 @@ class Jobs:
             if known is not None and known.id == record.id:
                 known.fingerprint = change.patch.fingerprint
         if record.state in TERMINAL and was_over:
-            self._enter(record)  # a note on an ended job: its key's time goes on
+            self._enter(record)  # it had ended before: the expiry of its key stays
         else:
             self._entered(record, change.patch.key_keep, now)
         if change.patch.state is not msgspec.UNSET:
-            self._tell(record.id, record.state, now)
+            self._record_transition(record.id, record.state, now)
             if was_ready:
-                self._make_room(record)
+                self._notify_freed(record)
         if change.patch.record_end:
-            self._tell_ended(record)
+            self._record_ended(record)
         return True
 
-    def _make_room(self, record: Record) -> None:
+    def _notify_freed(self, record: Record) -> None:
         if self.standing.left(record):
             self.notified.add(f"queue/{record.queue}")
 
-    def _tell_ended(self, record: Record) -> None:
+    def _record_ended(self, record: Record) -> None:
         if record.state in TERMINAL:
             self.put_record("ended", record.id, b"{}", None)
 
-    # -- what is told of it
+    # -- recorded transitions and minute statistics
 
-    def _tell(self, id: str, state: str, now: int) -> None:
+    def _record_transition(self, id: str, state: str, now: int) -> None:
         self.transitions += 1
         if self.telling:
-            self.moved.append(Transition(id, state, now))
-        elif self.moved:
-            self.moved.clear()
+            self.recorded.append(Transition(id, state, now))
+        elif self.recorded:
+            self.recorded.clear()
 
     def transitions_since(self, since: str | None, limit: int) -> Transitions:
         if since is None:
             return Transitions([], str(self.transitions))
         behind = self.transitions - int(since)
-        if not 0 <= behind <= len(self.moved):
+        if not 0 <= behind <= len(self.recorded):
             return Transitions([], str(self.transitions), missed=True)
-        told = list(islice(self.moved, len(self.moved) - behind, len(self.moved) - behind + limit))
-        return Transitions(told, str(int(since) + len(told)))
+        page = list(islice(self.recorded, len(self.recorded) - behind, len(self.recorded) - behind + limit))
+        return Transitions(page, str(int(since) + len(page)))
 
     def _count(self, ended: MinuteStats) -> None:
         where = (ended.at, ended.queue, ended.outcome)
@@ -385,7 +384,7 @@ class Jobs:
                 del self.holders[holder]
 
     def lost(self, ended: Callable[[Holding], bool], limit: int) -> list[Lost]:
-        """The claims of the holders whose lease has ended."""
+        """The claims of the holders whose lease has expired."""
         found: list[Lost] = []
         for known in self.holders.values():
             if ended(known):
@@ -395,7 +394,7 @@ class Jobs:
     # -- retention
 
     def over(self, now: int, limit: int) -> tuple[list[Record], list[str]]:
-        """The jobs and the keys that are past their time, at most `limit` each."""
+        """The jobs past their retention and the expired keys, at most `limit` each."""
         jobs = (r for r in self.jobs.values() if r.expires_at is not None and r.expires_at <= now)
         keys = (k for k, v in self.keys.items() if v.expires_at is not None and v.expires_at <= now)
         return list(islice(jobs, limit)), list(islice(keys, limit))
@@ -435,16 +434,16 @@ class Jobs:
             self.notified.add(f"queue/{name}")
         return True
 
-    # -- looking
+    # -- reads
 
     def restore(self, records: Sequence[Record]) -> None:
-        """Take in jobs as they were before, in the order in which they stood."""
+        """Load stored jobs, in the order of their `seq`."""
         self.jobs.update((record.id, record) for record in records)
         self.by_seq.update((record.seq, record) for record in records)
         self.standing.restore(records)
 
     def newest(self, where: Where, before: int | None) -> Iterator[Record]:
-        """The jobs that match, newest first; the very records."""
+        """The jobs that match, newest first; not copies."""
         some = (
             self.by_seq
             if where.waiting_for is None

@@ -1,7 +1,7 @@
-"""The reference store: the jobs of this process, under a lock and a clock.
+"""The in-memory store, which is also the reference: jobs of this process, with a lock and a clock.
 
 Its answers define what other stores must answer; the conformance suite's state machine compares them with it.
-A sibling shares the same jobs, so several loops and threads of one process may work on one memory store.
+A sibling shares the same jobs, so several loops and threads of one process may use one memory store.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from .jobs import Holding, Jobs
 
 
 class _Data:
-    """What siblings share: the jobs, and when each holder has beaten, by the machine's boot clock."""
+    """What siblings share: the jobs, and the time of each holder's last heartbeat by the machine's boot clock."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.lock = threading.Lock()
         self.jobs = Jobs()
         self.heartbeats: dict[str, tuple[int, int]] = {}
-        """The last beat of each holder, and when it was."""
+        """The number of each holder's last heartbeat, and its time."""
         self.watched_until = 0
         self.listeners: dict[LocalListener, None] = {}
-        """In the order of listening, so that what follows from a ring is the same in every run."""
+        """In the order of their creation, so that every run notifies them in the same order."""
 
     def mark(self, holder: str) -> None:
-        """Note the time of a beat that has just been, if there was one."""
+        """Store the time of the holder's last heartbeat, if it is new."""
         known = self.jobs.holders.get(holder)
         if known is not None and self.heartbeats.get(holder, (0, 0))[0] != known.heartbeat:
             self.heartbeats[holder] = (known.heartbeat, self.clock.boot())
 
     def silent(self, holder: str) -> int:
-        """Microseconds since the last beat; a holder that is not marked yet was made by this very write."""
+        """Microseconds since the holder's last heartbeat; 0 for one that the current write creates."""
         return self.clock.boot() - self.heartbeats[holder][1] if holder in self.heartbeats else 0
 
     def renews(self, holder: Holder) -> bool:
@@ -82,18 +82,18 @@ class _Data:
         self.watched_until = self.clock.boot() + int(WATCH * MICROS)
         return self.jobs.transitions_since(since, limit)
 
-    def silence(self, listener: LocalListener) -> None:
+    def remove(self, listener: LocalListener) -> None:
         with self.lock:
             self.listeners.pop(listener, None)
 
     def notified(self) -> list[LocalListener]:
-        """The listeners to ring, once the lock is free."""
+        """The listeners to notify once the lock is released."""
         notified, self.jobs.notified = self.jobs.notified, set()
         return [listener for listener in self.listeners if not listener.topics.isdisjoint(notified)] if notified else []
 
 
 class MemoryStore:
-    """Jobs in this process, gone with it: for tests and toys."""
+    """Jobs in the memory of this process, lost when it ends: for tests and experiments."""
 
     name = "memory"
     features = frozenset[str]()
@@ -105,16 +105,16 @@ class MemoryStore:
         """Nothing to connect to."""
 
     async def close(self) -> None:
-        """Nothing to let go; the jobs stay for as long as the object lives."""
+        """Nothing to close; the jobs stay for as long as the object exists."""
 
     def sibling(self) -> MemoryStore:
         return MemoryStore(_data=self._data)
 
     def release(self) -> None:
-        """Nothing to let go: listeners of a loop that has ended are not notified."""
+        """Nothing to release: listeners of a loop that has ended are not notified."""
 
     def abandon(self) -> None:
-        """A forked child has its own copy of the jobs; a lock that another thread held at the fork is replaced."""
+        """Replace the lock, which another thread may have held at the fork; the child has its own copy of the jobs."""
         self._data.lock = threading.Lock()
         self._data.listeners.clear()
 
@@ -135,7 +135,7 @@ class MemoryStore:
             for holder in holders:
                 self._data.jobs.leave(holder)
                 if holder not in self._data.jobs.holders:
-                    self._data.heartbeats.pop(holder, None)  # who comes back by this name begins anew
+                    self._data.heartbeats.pop(holder, None)  # a new holder of this name starts afresh
 
     async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
         def is_dead(known: Holding) -> bool:
@@ -208,14 +208,14 @@ class MemoryStore:
         return self._data.clock.now()
 
     def notify_all(self) -> None:
-        """Wake everybody who waits: for tests, whose clock may jump without a word."""
+        """Notify all listeners: for tests, whose clock may jump."""
         with self._data.lock:
             listeners = list(self._data.listeners)
         for listener in listeners:
             listener.notify()
 
     def listen(self, topics: Iterable[str]) -> Listener:
-        listener = LocalListener(frozenset(topics), self._data.silence)
+        listener = LocalListener(frozenset(topics), self._data.remove)
         with self._data.lock:
             self._data.listeners[listener] = None
         return listener

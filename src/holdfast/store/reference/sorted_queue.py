@@ -1,4 +1,4 @@
-"""Places in order: where jobs stand while they wait."""
+"""Sorted queues of waiting jobs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from itertools import islice
 from ...core.job import Record
 
 Place = tuple[int, int, int]
-"""Where a job stands in its queue: (priority, run_at, seq). In a line of due jobs the first is 0."""
+"""The sort key of a job in its queue: (priority, run_at, seq). In a queue of delayed jobs the priority is 0."""
 
 
-class Line:
-    """Places in order. Taking from the front is cheap, however long the line is."""
+class SortedQueue:
+    """Places in order. Removing the first takes constant time on average, however many there are."""
 
     def __init__(self, places: Iterable[Place] = ()) -> None:
         self._places = sorted(places)
@@ -58,12 +58,12 @@ class Line:
 
 
 class Ready:
-    """The queued jobs of one queue, quarantined jobs apart."""
+    """The queued jobs of one queue, quarantined jobs separately."""
 
     def __init__(self) -> None:
-        self.sound, self.quarantined = Line(), Line()
+        self.sound, self.quarantined = SortedQueue(), SortedQueue()
 
-    def line(self, quarantined: bool) -> Line:
+    def of(self, quarantined: bool) -> SortedQueue:
         return self.quarantined if quarantined else self.sound
 
 

@@ -1,4 +1,4 @@
-"""The embedded default: jobs in one SQLite file, shared by many processes of one machine."""
+"""The SQLite store, the default: jobs in one file, shared by many processes of one machine."""
 
 from .store import SqliteStore
 

@@ -1,4 +1,4 @@
-"""Enqueue inside the user's own transaction: the same statements on the user's connection."""
+"""Enqueue inside the user's own transaction: runs the same statements on the user's connection."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def insert_bound(connection: sqlite3.Connection, path: str, clock: Clock, jobs: 
         if not _has_tables(connection, path):
             raise _without_tables(path)
         if version.has_reset_bug():
-            version.say(version.WARNING)
+            version.log_reset_bug(version.WARNING)
             connection.execute("PRAGMA wal_autocheckpoint = 0")
         return _insert(connection, clock, jobs)
 
 
 def check(connection: sqlite3.Connection, path: str) -> None:
-    """Before the store is opened: to make its tables, it would wait for the very transaction that asks for it."""
+    """Refuse to open the store if it would wait for the user's own transaction to create its tables."""
     with _plainly(connection, path):
         if not _has_tables(connection, path) and connection.in_transaction:
             raise _without_tables(path)
@@ -36,7 +36,7 @@ def check(connection: sqlite3.Connection, path: str) -> None:
 
 @contextmanager
 def _plainly(connection: sqlite3.Connection, path: str) -> Generator[None]:
-    """The user's connection without its factories, and with its errors explained."""
+    """Use the user's connection without its row and text factories, and translate its errors."""
     if not isinstance(connection, sqlite3.Connection):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(f"connection= takes a sqlite3.Connection, not {connection!r:.100}")
     factories = connection.row_factory, connection.text_factory
@@ -46,8 +46,8 @@ def _plainly(connection: sqlite3.Connection, path: str) -> Generator[None]:
     except sqlite3.OperationalError as error:
         if trouble.code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StoreUnavailable(
-                f"another connection wrote to {path} or holds its write lock: roll back and try again;"
-                " a transaction that begins with BEGIN IMMEDIATE never meets this half-way"
+                f"nothing was enqueued: another connection wrote to {path} or holds its write lock. Roll back and try"
+                " again; a transaction that begins with BEGIN IMMEDIATE gets the lock at its start"
             ) from error
         raise
     finally:
@@ -58,20 +58,22 @@ def _has_tables(connection: sqlite3.Connection, path: str) -> bool:
     """Whether the file has the tables that this code works with, as the user's connection sees it."""
     file = next((row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"), "")
     if not file or not (file == path or _same_file(file, path)):
-        raise ConfigError(f"this connection is to {file or 'a database in memory'}, but the jobs are in {path}")
+        raise ConfigError(
+            f"connection= is a connection to {file or 'an in-memory database'}, but the jobs are in {path}"
+        )
     found = schema.version(connection)
     schema.check(found, path)
     return found == schema.LATEST
 
 
 def _same_file(file: str, path: str) -> bool:
-    """By a hard link it would be the same file with another write-ahead log."""
+    """Whether both name the same file. A hard link does not count: it has another write-ahead log."""
     return Path(path).exists() and Path(path).samefile(file) and Path(path).stat().st_nlink == 1
 
 
 def _without_tables(path: str) -> ConfigError:
     return ConfigError(
-        f"{path} has no Holdfast tables of version {schema.LATEST}, and they cannot be made inside your transaction:"
+        f"{path} has no Holdfast tables of version {schema.LATEST}, and your open transaction prevents their creation:"
         " roll back, then run `holdfast migrate`, or open the app (`await app.open()`) before the transaction begins"
     )
 

@@ -1,4 +1,4 @@
-"""OPERATE: operators' changes, each made only if state and fence are still those that were seen.
+"""CHANGE: operators' changes, each made only if state and fence still are as the change expects.
 
 The jobs of a batch are read in one statement and written in one for each kind of write.
 """
@@ -21,7 +21,7 @@ UNSET = msgspec.UNSET
 
 
 def change_all(step: Step, changes: Sequence[Change]) -> list[bool]:
-    """Answer each change; False where the job was no longer as it was seen."""
+    """Make each change; False if its job no longer is as the change expects."""
     batch = _Changes(step, changes)
     answers = [batch.make(change) for change in changes]
     batch.write()
@@ -35,8 +35,8 @@ class _Changes:
         self._saved: dict[int, Record] = {}
         self._removed: list[tuple[int]] = []
         self._keys: list[tuple[int | None, str, str]] = []
-        self._forgotten: list[tuple[str, str]] = []
-        self._moved: list[tuple[str, str]] = []
+        self._freed_keys: list[tuple[str, str]] = []
+        self._changed: list[tuple[str, str]] = []
         self._left: dict[str, set[str]] = {}
         """Limit keys that jobs have left, by queue."""
         self._ended: list[str] = []
@@ -52,11 +52,11 @@ class _Changes:
         patch = wanted.patch
         if patch is None:
             if kept.key is not None and not was_over:
-                self._forgotten.append((kept.key, kept.id))
+                self._freed_keys.append((kept.key, kept.id))
             if was_over:
                 transitions.keep(step, kept.queue, kept.state, -1)
             self._remove(kept, wanted.id)
-            self._moved.append((kept.id, "deleted"))
+            self._changed.append((kept.id, "deleted"))
             self._leave(kept)
             return True
         if patch.handled:
@@ -72,7 +72,7 @@ class _Changes:
             _replace_payload(step, kept, patch.fingerprint)
         self._saved[kept.seq] = kept
         gone = False
-        if not (was_over and over):  # else a note on an ended job: its key's time goes on
+        if not (was_over and over):  # else it had ended before: the expiry of its key stays
             if kept.key is not None:
                 self._keys.append((apply.after(step.now, patch.key_keep) if over else None, kept.key, kept.id))
             step.notified.add(f"job/{kept.id}" if over else f"queue/{kept.queue}")
@@ -82,7 +82,7 @@ class _Changes:
         elif over and changed:
             transitions.keep(step, kept.queue, kept.state)
         if changed:
-            self._moved.append((kept.id, kept.state))
+            self._changed.append((kept.id, kept.state))
             if was_ready:
                 self._leave(kept)
         if patch.record_end and over:
@@ -99,34 +99,34 @@ class _Changes:
             self._left.setdefault(kept.queue, set()).add(kept.limit_key.name)
 
     def write(self) -> None:
-        """Write what the changes have made of their jobs."""
+        """Write the changed jobs."""
         step, many = self._step, self._step.connection.executemany
         if self._saved:
             many(sql.SAVE, [saved_row(kept, None) for kept in self._saved.values()])
         for statement, rows in (
             (sql.END_KEY, self._keys),
-            (sql.REMOVE_KEY, self._forgotten),
+            (sql.REMOVE_KEY, self._freed_keys),
             (sql.REMOVE, self._removed),
             (sql.END_HANDLED, self._handled),
         ):
             if rows:
                 many(statement, rows)
-        if self._moved:
-            transitions.move(step, self._moved)
+        if self._changed:
+            transitions.record(step, self._changed)
         for queue, left in self._left.items():
-            limits.make_room(step, queue, to_json(sorted(left)).decode())
+            limits.capacity_freed(step, queue, to_json(sorted(left)).decode())
         transitions.ended(step, self._ended)
 
 
 def _read(step: Step, ids: set[str]) -> dict[str, Record]:
-    """Jobs by the ids that they are called by."""
+    """Jobs by the ids that the changes name."""
     rows: dict[str, Any] = {}
     if len(ids) > 1:
         try:
             found = step.connection.execute(sql.GET_MANY, (to_json(sorted(ids)).decode(),)).fetchall()
             rows = {row[1]: row for row in found}
         except UnicodeEncodeError:
-            pass  # one of them is text that cannot be stored, and is not there: they are looked for one by one
+            pass  # one id cannot be encoded, so no such job exists: read them one by one
     for id in ids.difference(rows):
         if (row := row_of(step, id)) is not None:
             rows[id] = row

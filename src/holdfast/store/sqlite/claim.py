@@ -1,4 +1,4 @@
-"""CLAIM: look without writing, then reopen limit keys, promote what is due and take the first in order, in one step."""
+"""CLAIM: check without writing; then release deferred jobs, promote due jobs and take the first, in one step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .step import Step
 
 
 def look(step: Step, ask: Ask) -> Claims | None:
-    """The answer to an ask that finds nothing; None where there is something to write. Writes nothing itself."""
+    """The answer to an ask that finds no jobs; None if there is something to write. Writes nothing itself."""
     opening, waiting = step.value(sql.NEXT_OPENING), False
     if opening is not None and opening <= step.now:
         return None
@@ -46,7 +46,7 @@ def claim(step: Step, ask: Ask) -> Claims:
     limit_keys.close(picking.chosen)
     if not picking.chosen:
         return Claims([], picking.quarantined_waiting, _due_in(step, ask) if picking.spare else 0.0)
-    transitions.move(step, ((record.id, record.state) for record in picking.chosen))
+    transitions.record(step, ((record.id, record.state) for record in picking.chosen))
     lease = int(ask.holder.lease * MICROS)
     step.connection.execute(
         sql.RENEW_FOR_CLAIM,
@@ -83,7 +83,7 @@ def _first(step: Step, quarantined: int, queue: str, ask: Ask) -> tuple[int, ...
 
 
 def _pick(step: Step, queue: str, picking: Picking, limit_keys: LimitKeys) -> None:
-    """Take from one queue, and note whether a quarantined job whose turn it was had to be passed over."""
+    """Take jobs from one queue, and store whether a quarantined job that came first had to be skipped."""
     ask, room = picking.ask, picking.ask.limit - len(picking.chosen)
     while not picking.over:
         quarantined = _first(step, 1, queue, ask)
@@ -103,8 +103,8 @@ def _pick(step: Step, queue: str, picking: Picking, limit_keys: LimitKeys) -> No
 def _take_quarantined(
     step: Step, queue: str, picking: Picking, limit_keys: LimitKeys, *, crashes: int, sound: tuple[int, ...] | None
 ) -> None:
-    """Claim quarantined jobs that may run beside each other, one by one, until a sound job stands before the next, or a limit key
-    does not let one start.
+    """Claim quarantined jobs that may run together, one by one, until another kind of job comes first or a limit is
+    reached.
     """
     limit = cohort(crashes, picking.ask.limit)
     while len(picking.chosen) < limit and _take(step, queue, picking, limit_keys, 1, crashes=crashes, before=sound):
@@ -125,9 +125,9 @@ def _take(
     crashes: int | None = None,
     before: tuple[int, ...] | None = None,
 ) -> list[Record]:
-    """Read the first ready jobs, then claim those whose limit keys let them start; nobody can come between.
+    """Read the first ready jobs, and claim those whose limits allow it, in one transaction.
 
-    With `crashes`, quarantined jobs that have died so often and stand `before` a place; only one is looked at.
+    With `crashes`, read one quarantined job with that count of crashes, which comes `before` a place.
     """
     ask, quarantined, some = picking.ask, crashes is not None, picking.ask.tasks is not None
     given = () if crashes is None else (crashes,)
@@ -156,7 +156,7 @@ def _take(
 
 
 def _whole(step: Step, seqs: list[int], ask: Ask) -> dict[int, Record]:
-    """The claims on jobs that have more to them than most, by number."""
+    """The claimed records of jobs that SELECT_READY does not describe fully, by `seq`."""
     if not seqs:
         return {}
     found = [record(row) for row in step.connection.execute(sql.BY_SEQS, (to_json(seqs).decode(),)).fetchall()]
@@ -172,7 +172,7 @@ def _whole(step: Step, seqs: list[int], ask: Ask) -> dict[int, Record]:
 
 
 def _place_of(row: Row) -> tuple[int, ...]:
-    """The place of a row of `sql.SELECT_READY`."""
+    """The sort key of a row of `sql.SELECT_READY`."""
     return integer(row[3]), integer(row[4]), integer(row[0])
 
 

@@ -1,4 +1,4 @@
-"""Connections to the file: how they are opened, set up, and forgotten after a fork."""
+"""Connections to the file: opening, setup, and leaking them after a fork."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ...core.errors import ConfigError
 from . import sql, trouble
 
 WAL_LIMIT = 4 * 1024 * 1024
-"""Bytes of write-ahead log above which it is copied into the database and begun anew."""
+"""Bytes of write-ahead log above which it is copied into the database and restarted."""
 
 _inherited: list[object] = []
-"""A parent's connections in a forked child. They must never be closed there, so they are never let go."""
+"""A parent's connections in a forked child. They must never be closed there, so they are referenced forever."""
 
 
 def connect(path: str, busy_timeout: float, *, uri: bool = False) -> sqlite3.Connection:
-    """A connection that begins and commits only when told to."""
-    # Used by one thread; closed by another where a process forks (fork.py).
+    """A connection without implicit transactions."""
+    # Used by one thread; closed by another when the process forks (fork.py).
     connection = sqlite3.connect(
         path, timeout=busy_timeout, isolation_level=None, cached_statements=256, check_same_thread=False, uri=uri
     )
     try:
-        # Checkpoints are ours alone (writer.py): an automatic one could race another connection's write.
+        # Only writer.py makes checkpoints: an automatic one could race another connection's write.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
     except BaseException:
         connection.close()
@@ -47,21 +47,21 @@ def connect_writer(path: str, busy_timeout: float, synchronous: str) -> sqlite3.
 
 
 def _switch_to_wal(connection: sqlite3.Connection, path: str) -> None:
-    # The pragma does not raise when it has no effect; its row says what the mode is now.
+    # The pragma does not raise when it has no effect; it returns the present mode.
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
-        raise ConfigError(f"{path} could not be switched to a write-ahead log (its journal mode stays {mode})")
+        raise ConfigError(f"{path} could not be switched to journal mode WAL: its mode stays {mode}; use another disk")
 
 
 def connect_reader(path: str, busy_timeout: float) -> sqlite3.Connection:
-    """A connection that cannot write, nor make a file: one that was deleted a moment ago must not come back empty."""
+    """A connection that cannot write or create the file: one that was just deleted must not come back empty."""
     connection = connect(f"file:{quote(os.fsencode(path))}?mode=rw", busy_timeout, uri=True)
     connection.execute("PRAGMA query_only = 1")
     return connection
 
 
 def read_leniently(connection: sqlite3.Connection, error: BaseException) -> bool:
-    """After a text that is not UTF-8: read such a text as bytes from now on. True where that helps: do it again."""
+    """After an error about a text that is not UTF-8: read such texts as bytes from now on. True: repeat the read."""
     if connection.text_factory is _lenient or trouble.UNDECODABLE not in str(error):
         return False
     connection.text_factory = _lenient
@@ -81,7 +81,7 @@ def roll_back(connection: sqlite3.Connection) -> None:
 
 
 def forget(*things: Any) -> None:
-    """In a forked child: keep these for ever, so that no destructor closes what is still the parent's."""
+    """Reference these forever, so that no destructor closes in a forked child what the parent still uses."""
     import ctypes
 
     for thing in things:

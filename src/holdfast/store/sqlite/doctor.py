@@ -1,4 +1,4 @@
-"""What may be wrong with a SQLite store, in words."""
+"""The checks of `holdfast doctor` for a SQLite store."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LONG_WAL = 16 * connections.WAL_LIMIT
 
 
 def examine(path: str, busy_timeout: float) -> list[Finding]:
-    """Look at everything; writes nothing. The first finding is about the schema, if it can be read."""
+    """Run all checks; writes nothing. The first finding is about the schema, if it can be read."""
     try:
         version.check()
         place.check(path)
     except ConfigError as error:
         return [Finding(False, str(error))]
     if not Path(path).exists():
-        return [Finding(False, f"there is no file {path}", "the first enqueue or worker makes it")]
+        return [Finding(False, f"there is no file {path}", "the first enqueue or worker creates it")]
     connection = connections.connect_reader(path, busy_timeout)
     try:
         found = schema.version(connection)
@@ -32,7 +32,7 @@ def examine(path: str, busy_timeout: float) -> list[Finding]:
         mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
     except sqlite3.DatabaseError as error:
         damaged = trouble.code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-        advice = "keep a copy, and restore a backup" if damaged else "the disk may be full or failing: make room first"
+        advice = "keep a copy, and restore a backup" if damaged else "the disk may be full or failing: free space first"
         return [Finding(False, f"{path} cannot be read: {error}", advice), free_space(Path(path).parent)]
     finally:
         connection.close()
@@ -42,17 +42,19 @@ def examine(path: str, busy_timeout: float) -> list[Finding]:
     writable = os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK)
     newer = "upgrade Holdfast" if found > schema.LATEST else "run `holdfast migrate`"
     return [
-        Finding(found == schema.LATEST, f"the schema has version {found} of {schema.LATEST}", newer),
-        Finding(writable, f"the file and its folder can{'' if writable else 'not'} be written", "let this user write"),
-        Finding(not broken, f"the file is sound{''.join(f'; {line}' for line in broken)}", "restore a backup"),
-        Finding(mode == "wal", f"the journal mode is {mode}", "open it with Holdfast once: it needs the WAL"),
-        Finding(size <= LONG_WAL, f"the write-ahead log has {size} bytes", "a long reading keeps it from being cut"),
+        Finding(found == schema.LATEST, f"schema version {found}; this Holdfast uses {schema.LATEST}", newer),
+        Finding(
+            writable, f"{path} and its folder are {'' if writable else 'not '}writable", "let this user write there"
+        ),
+        Finding(not broken, f"PRAGMA quick_check: {'; '.join(broken) or 'ok'}", "restore a backup"),
+        Finding(mode == "wal", f"the journal mode is {mode}", "open it with Holdfast once, which sets WAL"),
+        Finding(size <= LONG_WAL, f"the write-ahead log has {size} bytes", "end long reads: they prevent its reset"),
         free_space(Path(path).parent),
-        Finding(private, "the file is private to its user", f"chmod 600 {path}"),
+        Finding(private, f"{path} is {'' if private else 'not '}private to its user", f"chmod 600 {path}"),
         Finding(True, _library()),
     ]
 
 
 def _library() -> str:
     text = f"SQLite {sqlite3.sqlite_version}"
-    return text + (", with the WAL-reset bug: guarded by the lock file" if version.has_reset_bug() else "")
+    return text + (" has the WAL-reset bug; the lock file protects the store" if version.has_reset_bug() else "")

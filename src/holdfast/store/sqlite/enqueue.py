@@ -1,4 +1,4 @@
-"""ENQUEUE: new jobs into the file, each recognised if it is sent again."""
+"""ENQUEUE: inserts new jobs; a repeated insert is recognised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .step import Mismatch, Step
 
 
 def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
-    """Plain jobs in bulk; jobs with a key, a depth or a big payload one by one."""
+    """Insert plain jobs in bulk; jobs with a key, a maximum depth or a big payload one by one."""
     if not step.bulk:
         return [_insert(step, new) for new in jobs]
     now, ordinary, limited = step.now, True, False
@@ -32,7 +32,7 @@ def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
             for new in jobs
         ]
         if limited:
-            times = limits.turns(step, jobs, [now] * len(jobs))
+            times = limits.fair_times(step, jobs, [now] * len(jobs))
             rows = [
                 (now, at, *row[2:], *limit_key_columns(new.limit_key))
                 for at, row, new in zip(times, rows, jobs, strict=True)
@@ -41,22 +41,22 @@ def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
     else:
         times = [first_run_at(new, now) for new in jobs]
         states = [first_state(new, now, at) for new, at in zip(jobs, times, strict=True)]
-        times = limits.turns(step, jobs, times)
+        times = limits.fair_times(step, jobs, times)
         rows = [new_row(new, now, at, state) for new, at, state in zip(jobs, times, states, strict=True)]
         written = step.connection.executemany(sql.INSERT, rows).rowcount
     if written != len(jobs):
         raise Mismatch
     step.notified.update({f"queue/{queue}" for queue in {new.queue for new in jobs}})
-    transitions.move(step, ((new.id, first_state(new, now, first_run_at(new, now))) for new in jobs))
+    transitions.record(step, ((new.id, first_state(new, now, first_run_at(new, now))) for new in jobs))
     return [Inserted("created", new.id) for new in jobs]
 
 
 def _insert(step: Step, new: NewJob) -> Inserted:
     if new.unique and step.value(sql.NONCE, new.id) == new.nonce:
-        return Inserted("created", new.id)  # another may have its key by now
+        return Inserted("created", new.id)  # another job may have its key by now
     if new.key is not None and (known := step.one(sql.KEY, new.key, step.now)) is not None:
         id, fingerprint, made_at = known
-        if _stands(step, id, made_at, new):
+        if _is_taken(step, id, made_at, new):
             if id == new.id and (step.value(sql.NONCE, new.id) or 0) == new.nonce:
                 return Inserted("created", new.id)
             return Inserted("existing" if fingerprint == new.fingerprint else "conflict", id)
@@ -67,19 +67,19 @@ def _insert(step: Step, new: NewJob) -> Inserted:
         return Inserted("full", new.id)
     run_at = first_run_at(new, step.now)
     state = first_state(new, step.now, run_at)
-    [run_at] = limits.turns(step, [new], [run_at])
+    [run_at] = limits.fair_times(step, [new], [run_at])
     added = step.connection.execute(sql.INSERT, new_row(new, step.now, run_at, state))
     if len(new.payload) > sql.INLINE_PAYLOAD:
         step.connection.execute(sql.INSERT_PAYLOAD, (added.lastrowid, new.payload))
     if new.key is not None:
         step.connection.execute(sql.PUT_KEY, (new.key, new.id, new.fingerprint, step.now))
     step.notified.add(f"queue/{new.queue}")
-    transitions.move(step, [(new.id, state)])
+    transitions.record(step, [(new.id, state)])
     return Inserted("created", new.id)
 
 
-def _stands(step: Step, id: str, made_at: int, new: NewJob) -> bool:
-    """Whether the job that has a key stands for a new one."""
+def _is_taken(step: Step, id: str, made_at: int, new: NewJob) -> bool:
+    """Whether the job that has the key prevents the new one, by the rule of `unique`."""
     if not new.unique:
         return True
     if new.unique == "window":

@@ -1,8 +1,8 @@
-"""Whether the files that SQLite has open are still those that their names stand for.
+"""Detects that the database or its write-ahead log was deleted, replaced or moved while SQLite has it open.
 
-SQLite goes on with a file that was deleted, replaced or moved, and with a write-ahead log that was, as if nothing had
-happened: everything that is written from then on is lost. So names are compared with what was opened, by device and
-inode. Descriptors of our own would not do: closing one would drop the locks that SQLite holds on the file.
+SQLite goes on with the old file without an error, and everything that is written from then on is lost. So paths are
+compared with the opened files, by device and inode. Opening the file again for that is not possible: closing a second
+descriptor would drop the locks that SQLite holds on the file.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ class Files:
         self._looking = threading.Lock()
 
     def opening(self) -> None:
-        """Before SQLite opens the database, for the first time or again."""
+        """Called before SQLite opens the database, for the first time or again."""
         if self._database is None:
             self._database = _identity(self._file)
         else:
             self.check()
 
     def opened(self) -> None:
-        """After that: a log that nobody had open was made anew."""
+        """Called after SQLite opened the database; a log that no process had open is new."""
         self._log_sound = True
         self.check()
         self._log = [_identity(self._wal), _identity(self._shm)]
 
     def check(self) -> None:
-        """Raise StoreLost where the database is not the one that was opened, StoreUnavailable where nobody can tell."""
+        """Raise StoreLost if the path is not the opened database, StoreUnavailable if that cannot be determined."""
         with self._looking:
             self._check_database()
             if not self._log_sound:
                 self._check_log()
 
     def check_all(self) -> None:
-        """The same, also for its write-ahead log."""
+        """Like `check`, also for its write-ahead log."""
         with self._looking:
-            self._log_sound = False  # until it is seen: where this look fails, the next operation begins with another
+            self._log_sound = False  # until it is checked: if that fails, the next operation checks it again
             self._check_database()
             self._check_log()
 
     def _check_database(self) -> None:
         seen = _seen(self._file)
         if seen is None:
-            raise self._lost("was deleted or moved away")
+            raise self._lost("was deleted or moved")
         if (seen.st_dev, seen.st_ino) != self._database:
             raise self._lost("was replaced by another file")
         if seen.st_size < self._size and not self._is_whole(seen.st_size):
@@ -79,7 +79,7 @@ class Files:
             raise self._lost("lost its write-ahead log (-wal or -shm was deleted, moved or replaced)")
 
     def close(self, connection: sqlite3.Connection | None) -> None:
-        """Close a connection; but SQLite, as it closes the last one, must not delete the log of another store."""
+        """Close a connection, unless SQLite would delete the log of another store as it closes its last one."""
         if connection is None:
             return
         try:
@@ -92,17 +92,17 @@ class Files:
             connections.forget(connection)
 
     def _is_whole(self, size: int) -> bool:
-        """Whether the file is as long as its header says. A VACUUM makes it shorter too, and says so there.
+        """Whether the file has as many pages as its header states. A VACUUM shortens both.
 
-        Some pages of the header's count may still be in the log alone, while a checkpoint runs or after one that
-        readers held up: as many as the log's index has frames that were not copied. Looked at in this order, what a
-        checkpoint does meanwhile makes the file longer, and never seems a loss.
+        Some of these pages may still be only in the log, while a checkpoint runs or after one that readers delayed: as
+        many as the log's index has frames that were not copied. Read in this order, a concurrent checkpoint only makes
+        the file longer, and never looks like a loss.
         """
         if size < HEADER:
             return False
         header, index = _first_bytes(self._database), _first_bytes(self._log[1])
         if header is None or index is None:
-            return True  # not open here: SQLite judges it as it opens it
+            return True  # not open in this process: SQLite checks it when it opens it
         page_size, pages = int.from_bytes(header[16:18]), int.from_bytes(header[28:32])
         last_frame, copied = (int.from_bytes(index[at : at + 4], sys.byteorder) for at in (16, 96))
         now = _seen(self._file)
@@ -111,17 +111,17 @@ class Files:
         return header.startswith(MAGIC) and missing <= max(0, last_frame - copied)
 
     def _lost(self, what: str) -> StoreLost:
-        return StoreLost(f"{self.path} {what} while this process had it open")
+        return StoreLost(f"the database {self.path} {what} while this process had it open")
 
 
 def _seen(path: Path) -> os.stat_result | None:
-    """What the name stands for; None where that is certainly nothing."""
+    """The file at a path; None if there certainly is none."""
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise StoreUnavailable(f"{path} cannot be looked at: {error.strerror}; nothing was written") from error
+        raise StoreUnavailable(f"{path} cannot be examined: {error.strerror}; nothing was written") from error
 
 
 def _identity(path: Path) -> Identity | None:
@@ -130,7 +130,7 @@ def _identity(path: Path) -> Identity | None:
 
 
 def _first_bytes(file: Identity | None) -> bytes | None:
-    """The first bytes of a file, by a descriptor that SQLite has open: closing another would drop its locks."""
+    """The first bytes of a file, read by SQLite's own descriptor: closing another one would drop its locks."""
     try:
         for each in Path("/dev/fd").iterdir():
             with suppress(OSError):  # closed meanwhile, or not open for reading

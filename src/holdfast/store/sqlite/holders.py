@@ -1,4 +1,4 @@
-"""Leases: they belong to holders, are measured by the machine's boot clock, and end with the boot."""
+"""LEASES: they belong to holders, are measured by the machine's boot clock, and end when the machine reboots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def heartbeat(step: Step, holder: Holder) -> HeartbeatReply:
         step.boot_id,
         step.now,
     )
-    rows = step.connection.execute(sql.HELD, (holder.id,))
+    rows = step.connection.execute(sql.CLAIMS_OF, (holder.id,))
     return HeartbeatReply(
         number, tuple([HeldClaim(id, seq, fence, token, cancel == 1) for id, seq, fence, token, cancel in rows])
     )

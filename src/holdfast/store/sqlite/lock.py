@@ -1,8 +1,8 @@
-"""One lock file beside the database, held around every write, checkpoint, open and close of ours.
+"""The lock file beside the database, locked during every write, checkpoint, open and close by Holdfast.
 
-SQLite's own write lock is waited for by sleeping and trying again, so under many processes some wait long; this one is
-waited for in the kernel. It also guards SQLite versions in which a write that races a checkpoint can be lost
-(`version.py`). It is a lock of the open file, not of the process: two stores in one process exclude each other too.
+SQLite waits for its own write lock by sleeping and retrying, so that with many processes some wait long; the kernel
+queues waiters of this lock. It also protects SQLite versions in which a write that races a checkpoint can be lost
+(`version.py`). The lock belongs to the open file, not to the process: two stores in one process exclude each other too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _open_files: set[int] = set()
 
 
 def _close_in_child() -> None:
-    """A forked child shares the parent's open lock file: were it to keep it, the parent's death would not unlock."""
+    """Close inherited lock files in a forked child: while it has them open, a crash of the parent would not unlock."""
     for file in _open_files:
         os.close(file)
     _open_files.clear()
@@ -26,7 +26,7 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 class FileLock:
-    """An exclusive lock that ends with its holder, however it ends."""
+    """An exclusive lock, which the kernel releases when its process ends."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -36,11 +36,11 @@ class FileLock:
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ConfigError(f"cannot make the lock file {self._path}: {error.strerror}") from error
+            raise ConfigError(f"the lock file {self._path} cannot be created or opened: {error.strerror}") from error
         _open_files.add(self._file)
 
     def acquire(self) -> None:
-        """Wait for the lock, without the GIL. Where the file was deleted, others lock a new one, and so does this."""
+        """Wait for the lock, without the GIL. If the file was deleted, lock the new one, as other processes do."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         while not os.fstat(self._file).st_nlink:
             self.close()

@@ -13,7 +13,7 @@ from . import sql
 from .rows import record, row_of, text_of
 from .step import Step
 
-_PARKED = frozenset({State.DEAD.value, State.CANCELLED.value})
+_UNSUCCESSFUL = frozenset({State.DEAD.value, State.CANCELLED.value})
 _DUE = frozenset({State.SCHEDULED.value, State.FAILED.value})
 
 
@@ -34,7 +34,7 @@ def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
         states = sorted({str(state) for state in where.states})
         parts.append(f"state IN ({', '.join('?' * len(states))})")
         values += states
-        if len(states) == 1 and _PARKED.issuperset(states):
+        if len(states) == 1 and _UNSUCCESSFUL.issuperset(states):
             index, parts[-1] = "INDEXED BY holdfast_unsuccessful", "state = ? AND state IN ('dead', 'cancelled')"
         elif _DUE.issuperset(states):
             index, parts = "INDEXED BY holdfast_due", [*parts, "state IN ('scheduled', 'failed')"]

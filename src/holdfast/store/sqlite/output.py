@@ -1,4 +1,4 @@
-"""OUTPUT: what jobs print, appended piece by piece under their fence, and read from any position on."""
+"""OUTPUT: the output of jobs, appended in pieces under the fence of the claim, and read from any position on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .step import Step
 
 
 def append(step: Step, seq: int, fence: int, output: Output) -> None:
-    """Append a piece under a claim that has been checked, and let go what is beyond the limit."""
+    """Append a piece under a claim that has been checked, and remove the oldest pieces beyond the limit."""
     position = output_position(step.one(sql.LAST_OUTPUT, seq), fence, output.at)
     if position is not None:
         step.connection.execute(sql.APPEND_OUTPUT, (seq, position, fence, output.at, output.data))

@@ -1,4 +1,4 @@
-"""Where the file may live: a folder that exists, on a disk of this machine, private to its user."""
+"""Checks of the file's location: an existing folder, on a local disk, private to its user."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ NETWORK = frozenset({
     "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "fuse.smbnetfs", "glusterfs", "gpfs", "lustre", "ncpfs",
     "nfs", "nfs4", "ocfs2", "orangefs", "pvfs2", "smb2", "smb3", "smbfs", "webdav", "fuse.davfs", "davfs",
 })  # fmt: skip
-"""File systems that other machines reach too. Not 9p and virtiofs: virtual machines use them as local disks."""
+"""Network file systems. Not 9p and virtiofs: virtual machines use them as local disks."""
 
 Mount = tuple[str, str]
 """(mount point, type of file system)"""
 
 
 def check(path: str) -> None:
-    """Raise ConfigError where a database file must not or cannot be."""
+    """Raise ConfigError if a database file must not or cannot be at this path."""
     folder = Path(path).parent
     if not folder.is_dir():
-        raise ConfigError(f"cannot make {path}: the folder {folder} does not exist")
+        raise ConfigError(f"cannot create {path}: the folder {folder} does not exist; create it first")
     if Path(path).is_dir():
-        raise ConfigError(f"{path} is a folder; a SQLite store is a file")
+        raise ConfigError(f"{path} is a folder; a SQLite store is a file: name a file in the URL")
     _refuse_second_name(path, mounted := mounts())
     _refuse_cut(path)
     kind = file_system(str(folder), mounted)
@@ -39,7 +39,7 @@ def check(path: str) -> None:
 
 
 def _refuse_second_name(path: str, mounted: list[Mount]) -> None:
-    """The write-ahead log has the name of the database. Under another name the same file is opened with another log."""
+    """Refuse a second name of the file: the write-ahead log is found by name, so each name would have its own log."""
     try:
         names = Path(path).stat().st_nlink
     except FileNotFoundError:
@@ -47,19 +47,19 @@ def _refuse_second_name(path: str, mounted: list[Mount]) -> None:
     if names > 1:
         raise ConfigError(
             f"{path} has {names} names (hard links): programs that open it by different names would lose each other's"
-            f" jobs. Stop them and keep one; `find DIRECTORY -samefile {path}` lists them. Symbolic links are fine"
+            f" jobs. Stop them and keep one name; `find DIRECTORY -samefile {path}` lists them. Symbolic links are fine"
         )
     if any(point == path for point, _ in mounted):
         raise ConfigError(
-            f"{path} is a file that is mounted by itself: its write-ahead log would be on another file system, and"
-            " programs outside would lose its jobs. Mount its folder instead"
+            f"{path} is a mount point of a single file: its write-ahead log would be on another file system, and"
+            " programs outside of the mount would lose jobs. Mount its folder instead"
         )
 
 
 def _refuse_cut(path: str) -> None:
-    """An empty database with a log was truncated or deleted. SQLite would throw the log away."""
+    """Refuse an empty database with a log: it was truncated or deleted, and SQLite would discard the log."""
     try:
-        # The log first: whoever makes the database just now writes it before its log.
+        # The log first: a process that creates the database just now writes the database before its log.
         log, empty = Path(path + "-wal").stat().st_size, Path(path).stat().st_size == 0
     except FileNotFoundError:
         return
@@ -72,7 +72,7 @@ def _refuse_cut(path: str) -> None:
 
 
 def make_private(path: str) -> None:
-    """Make the file, readable by its user alone, if there is none. SQLite gives its -wal and -shm the same mode.
+    """Create the file with mode 600 if there is none. SQLite gives its -wal and -shm the same mode.
 
     An existing file is never opened here: closing it would drop the locks that SQLite holds on it in this process.
     """
@@ -81,7 +81,7 @@ def make_private(path: str) -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        raise ConfigError(f"cannot make {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot create {path}: {error.strerror}") from error
 
 
 def file_system(folder: str, mounted: list[Mount]) -> str:
@@ -95,7 +95,7 @@ def file_system(folder: str, mounted: list[Mount]) -> str:
 
 
 def mounts() -> list[Mount]:
-    """What is mounted on this machine; empty where it does not say."""
+    """The mounts of this machine; empty if they cannot be read."""
     try:
         if sys.platform == "darwin":
             asked = subprocess.run(["/sbin/mount"], capture_output=True, check=False, timeout=5)

@@ -1,4 +1,4 @@
-"""The connection that reads, on its own thread, made at the first read."""
+"""The connection for reads, on its own thread, opened at the first read."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from ...core.clock import Clock
 from . import connection as connections
 from . import sql, trouble
 from .files import Files
-from .fork import Limiter
+from .fork import ForkLock
 from .step import Step
-from .thread import Line, Ticket
+from .thread import OperationThread, Ticket
 
 T = TypeVar("T")
 
 
 class Reader:
-    """Runs each read in one snapshot; in WAL mode neither waits for writers nor holds them up."""
+    """Runs each read in one snapshot; in WAL mode reads and writes do not wait for each other."""
 
     def __init__(self, files: Files, clock: Clock, busy_timeout: float) -> None:
         self._files = files
         self._path = files.path
         self._clock = clock
         self._busy_timeout = busy_timeout
-        self._line: Line | None = None
+        self._thread: OperationThread | None = None
         self._connection: sqlite3.Connection | None = None
-        self._limiter = Limiter(self._close)
+        self._fork_lock = ForkLock(self._close)
 
     async def read(self, work: Callable[[Step], T]) -> T:
-        if self._line is None:
+        if self._thread is None:
             patience = self._busy_timeout
-            blocked = f"a read of {self._path} could not begin within {patience:g} s: an earlier one still runs"
-            self._line = Line(
-                "holdfast-sqlite-read", self._limiter, patience=patience, blocked=blocked, close=self._close
+            blocked = f"a read of {self._path} could not begin within {patience:g} s: an earlier read still runs"
+            self._thread = OperationThread(
+                "holdfast-sqlite-read", self._fork_lock, patience=patience, blocked=blocked, close=self._close
             )
-        return await self._line.run(lambda ticket: self._work(work, ticket))
+        return await self._thread.run(lambda ticket: self._work(work, ticket))
 
     def _work(self, work: Callable[[Step], T], ticket: Ticket[T]) -> T:
         ticket.take()
@@ -57,22 +57,22 @@ class Reader:
             raise
 
     async def close(self) -> None:
-        if self._line is not None:
-            await self._line.run(self._close)
-            self._line.end()
-            self._line = None
+        if self._thread is not None:
+            await self._thread.run(self._close)
+            self._thread.end()
+            self._thread = None
 
     def _close(self, _: object = None) -> None:
         self._files.close(self._connection)
         self._connection = None
 
     def end(self) -> None:
-        """Let the thread close the connection and end."""
-        if self._line is not None:
-            self._line.end()
-            self._line = None
+        """Make the thread close the connection and end, without waiting for it."""
+        if self._thread is not None:
+            self._thread.end()
+            self._thread = None
 
     def forget(self) -> None:
-        """In a forked child."""
-        connections.forget(self._connection, self._line)
-        self._connection = self._line = None
+        """In a forked child: never close the parent's connection."""
+        connections.forget(self._connection, self._thread)
+        self._connection = self._thread = None

@@ -1,4 +1,4 @@
-"""Between a row of holdfast_job and a Record."""
+"""Conversion between rows of holdfast_job and Records."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .step import Step
 
 Row = tuple[Any, ...]
 
-WORD = {state: state.value for state in State}
-"""The plain word of a state: sqlite3 binds a str at once, but asks around before it binds a subclass of str."""
+TEXT = {state: state.value for state in State}
+"""States as plain str: sqlite3 binds a str directly, but searches for adapters before it binds a subclass."""
 QUEUED, RUNNING = State.QUEUED.value, State.RUNNING.value
 _BLOCKED, _SCHEDULED = State.BLOCKED.value, State.SCHEDULED.value
 
 RUN_AT, ATTEMPT, FENCE, PLAIN, LIMIT_KEY = 4, 11, 13, 14, 15
-"""Columns of `sql.SELECT_READY`; PLAIN says whether all that it leaves out is as at the start."""
+"""Columns of `sql.SELECT_READY`; PLAIN: whether all columns that it leaves out have their initial values."""
 
 to_json = msgspec.json.encode
 _tags = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -39,17 +39,18 @@ _bounds = msgspec.json.Decoder(tuple[int, int, int, int]).decode
 
 
 _INTEGERS = frozenset({
-    "seq", "priority", "run_at", "max_attempts", "created_at", "attempt", "reset_count", "fence", "token", "pid", "quarantined",
-    "crashes", "cancel", "started_at", "finished_at", "expires_at", "saves", "changed_at",
+    "seq", "priority", "run_at", "max_attempts", "created_at", "attempt", "reset_count", "fence", "token", "pid",
+    "quarantined", "crashes", "cancel", "started_at", "finished_at", "expires_at", "saves", "changed_at",
 })  # fmt: skip
 _BYTES = frozenset({"payload", "result", "progress", "checkpoint", "extra"})
 _OPTIONAL = frozenset({
-    "timeout", "key", "holder", "pid", "started_at", "finished_at", "expires_at", "result", "error", "traceback",
-    "progress", "checkpoint", "tags", "meta", "retry", "history", "waiting_for", "limit_key", "bounds", "extra", "changed_at",
+    "timeout", "key", "holder", "pid", "started_at", "finished_at", "expires_at", "changed_at", "result", "error",
+    "traceback", "progress", "checkpoint", "tags", "meta", "retry", "history", "waiting_for", "limit_key", "bounds",
+    "extra",
 })  # fmt: skip
 _DEFAULTS: dict[str, Any] = {"codec": "damaged"}
 _COUNTED = ("priority", "run_at", "max_attempts", "created_at", "attempt", "reset_count", "fence", "crashes", "saves")
-"""Numbers that are always there, and that others are added to."""
+"""Numbers that are never NULL, and to which the code adds."""
 
 
 def _columns(name: str) -> tuple[str, ...]:
@@ -62,7 +63,7 @@ FEW = (
     "seq", "id", "task", "priority", "run_at", "payload", "codec", "max_attempts", "timeout", "key", "created_at",
     "attempt", "reset_count", "fence", "quarantined", "limit_key", "bounds",
 )  # fmt: skip
-"""The columns of `sql.SELECT_READY`; the one at PLAIN is a number, as `quarantined` is."""
+"""The columns of `sql.SELECT_READY`; the one at PLAIN is checked like `quarantined`, as a number."""
 
 
 def _fits(name: str, kind: type) -> bool:
@@ -75,7 +76,7 @@ def _fits(name: str, kind: type) -> bool:
 
 @lru_cache(1024)
 def _sound(kinds: tuple[type, ...]) -> bool:
-    """Whether values of these types can stand in the columns: SQLite itself takes any value in any column."""
+    """Whether values of these types are valid in the columns: SQLite itself accepts any value in any column."""
     return all(map(_fits, COLUMNS, kinds))
 
 
@@ -85,7 +86,7 @@ def _sound_few(kinds: tuple[type, ...]) -> bool:
 
 
 def is_plain(row: Row) -> bool:
-    """Whether a row of `sql.SELECT_READY` is all that there is to know of its job."""
+    """Whether a row of `sql.SELECT_READY` describes its job fully."""
     if row[PLAIN] != 1 or not _sound_few(tuple(map(type, row))):
         return False
     if not (-LARGE < row[RUN_AT] < LARGE and -LARGE < row[ATTEMPT] < LARGE and -LARGE < row[FENCE] < LARGE):
@@ -94,7 +95,7 @@ def is_plain(row: Row) -> bool:
 
 
 def integer(value: Any) -> int:
-    """What SQLite itself makes of a value where it needs a number, at most LARGE away from 0."""
+    """A value as SQLite converts it to a number, limited to -LARGE … LARGE."""
     if not isinstance(value, int | float):
         found = re.match(r"\s*[+-]?\d{1,30}", "" if value is None else raw_text(value))
         value = 0 if found is None else int(found[0])
@@ -106,7 +107,7 @@ def _in_range(numbers: Sequence[int]) -> bool:
 
 
 def _mended(row: Row) -> tuple[Row, dict[str, str]]:
-    """The row with defaults in the place of values that cannot be, and these as text."""
+    """The row with invalid values replaced by defaults, and the invalid values as text."""
     values, damage = list(row), dict[str, str]()
     for at, name in enumerate(COLUMNS):
         if not _fits(name, row[at].__class__) or (name in _COUNTED and not _in_range(row[at : at + 1])):
@@ -119,7 +120,7 @@ def _mended(row: Row) -> tuple[Row, dict[str, str]]:
 
 
 def record(row: Row) -> Record:
-    """A Record from a row with the columns of `sql.JOB`. What cannot be decoded harms this one job only."""
+    """A Record from a row with the columns of `sql.JOB`. Damaged values affect only this job."""
     damage: dict[str, str] = {}
     if not _sound(tuple(map(type, row[: len(COLUMNS)]))) or not _in_range(_counted(row)):
         row, damage = _mended(row)
@@ -146,14 +147,14 @@ def record(row: Row) -> Record:
 
 
 def limit_key_of(name: str, bounds: Any) -> LimitKey:
-    """The limit key of a job. One whose numbers cannot be decoded has no bounds: its job ends as it is claimed."""
+    """The limit key of a job. One whose numbers are damaged has no bounds: its job ends when it is claimed."""
     numbers = _numbers(bounds) if isinstance(bounds, str) else None
     return LimitKey(name) if numbers is None else LimitKey(name, *numbers)
 
 
 @lru_cache(1024)
 def _numbers(bounds: str | None) -> tuple[int, int, int, int] | None:
-    """The numbers of a limit key, None where they cannot be. Those of thousands of limit keys are often the same."""
+    """The numbers of a limit key, None if they are damaged. Cached: thousands of limit keys often have the same."""
     try:
         numbers = _bounds(bounds or "")
     except ValueError:
@@ -174,7 +175,7 @@ def limit_key_columns(limit_key: LimitKey | None) -> tuple[str | None, str | Non
 
 
 def claimed(row: Row, queue: str, ask: Ask, now: int, quarantined: bool) -> Record:
-    """The claim on a job whose row of `sql.SELECT_READY` says that all else is as at the start."""
+    """The claimed record of a job whose other columns have their initial values (PLAIN)."""
     (
         seq,
         id,
@@ -216,7 +217,7 @@ def json_or_null(value: Any) -> str | None:
 
 
 def first_state(new: NewJob, now: int, run_at: int) -> str:
-    """Where a new job begins."""
+    """The first state of a new job."""
     return _BLOCKED if new.waiting_for is not None else _SCHEDULED if run_at > now else QUEUED
 
 
@@ -246,7 +247,7 @@ def new_row(new: NewJob, now: int, run_at: int, state: str) -> Row:
 
 
 def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
-    """The values of `sql.SAVE`. What could not be decoded stays as it is."""
+    """The values of `sql.SAVE`. Damaged values are written back unchanged."""
     raw = kept.damage or {}
     return (
         str(kept.state),
@@ -278,7 +279,7 @@ def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
 
 
 def row_of(step: Step, id: str) -> Row | None:
-    """The row of a job by its id; or by its number, where that is how a job with a damaged id is named."""
+    """The row of a job by its id; or by its `seq`, by which jobs with damaged ids are named."""
     row = step.one(sql.GET, id)
     if row is None and id.startswith(DAMAGED_ID) and id[len(DAMAGED_ID) :].isdecimal():
         found = step.one(sql.GET_BY_SEQ, int(id[len(DAMAGED_ID) :]))
@@ -287,5 +288,5 @@ def row_of(step: Step, id: str) -> Row | None:
 
 
 def text_of(value: Any) -> str:
-    """A text as it stands in a column that may hold anything."""
+    """The value of a text column as a str, also if it is damaged."""
     return value if isinstance(value, str) else raw_text(value)

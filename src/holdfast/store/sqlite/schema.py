@@ -1,4 +1,4 @@
-"""The schema and its steps: numbered SQL files, each applied once, in order, each in one transaction."""
+"""Schema migrations: numbered SQL files, each applied once, in order, each in one transaction."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from . import place, sql, trouble
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 LATEST = 1
-"""The version that this code works with; a test holds it to the files."""
+"""The version that this code works with; a test compares it with the files."""
 
 
 def steps() -> dict[int, str]:
-    """The SQL of every step, by its number."""
+    """The SQL of every migration, by its version."""
     return {int(file.name[:4]): file.read_text(encoding="utf-8") for file in sorted(MIGRATIONS.glob("[0-9]*.sql"))}
 
 
 def version(connection: sqlite3.Connection) -> int:
-    """The schema version of a file; 0 where there is none of ours."""
+    """The schema version of a file; 0 if it has no Holdfast tables."""
     if not connection.execute(sql.SCHEMA_TABLE).fetchone()[0]:
         return 0
     return connection.execute(sql.SCHEMA_VERSION).fetchone()[0] or 0
@@ -29,12 +29,12 @@ def version(connection: sqlite3.Connection) -> int:
 def check(found: int, path: str) -> None:
     if found > LATEST:
         raise ConfigError(
-            f"{path} has schema version {found}; this Holdfast knows {LATEST}. Upgrade Holdfast, or use another file"
+            f"{path} has schema version {found}; this Holdfast supports {LATEST}. Upgrade Holdfast, or use another file"
         )
 
 
 def found(path: str, busy_timeout: float) -> int:
-    """The schema version of a file that is not open here; 0 where there is no file, or none of ours. Makes nothing."""
+    """The schema version of a file, without an open store; 0 if there is no file or table. Creates nothing."""
     place.check(path)
     if not Path(path).exists():
         return 0

@@ -1,4 +1,4 @@
-"""NOTE and SETTLE: what a claim says of itself and how it ends, written only under its fence and token."""
+"""NOTE and SETTLE: progress and end of a claim, written only under its fence and token."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from ...core.job import TERMINAL, Record, State
 from ...core.operations import Note, Settlement
 from ..reference import apply
 from . import limits, output, sql, transitions
-from .rows import WORD, record, saved_row, to_json
+from .rows import TEXT, record, saved_row, to_json
 from .step import Mismatch, Step
 
 UNSET = msgspec.UNSET
 _SUCCEEDED = State.SUCCEEDED.value
 
 
-def note(step: Step, said: Note) -> bool:
-    row = step.one(sql.CLAIMED, said.id, said.fence, said.token)
+def note(step: Step, new: Note) -> bool:
+    row = step.one(sql.CLAIMED, new.id, new.fence, new.token)
     if row is None:
         return False
-    if said.output is not UNSET:
-        output.append(step, row[0], said.fence, said.output)
-        if said.progress is said.checkpoint is said.pid is said.meta is said.rest is UNSET:
+    if new.output is not UNSET:
+        output.append(step, row[0], new.fence, new.output)
+        if new.progress is new.checkpoint is new.pid is new.meta is new.rest is UNSET:
             return True
     kept = record(row)
-    if said.rest is not UNSET and kept.limit_key is not None:
-        limits.rest(step, kept.limit_key.name, apply.after(step.now, said.rest))
-    apply.note(kept, said, step.now)
+    if new.rest is not UNSET and kept.limit_key is not None:
+        limits.rest(step, kept.limit_key.name, apply.after(step.now, new.rest))
+    apply.note(kept, new, step.now)
     save(step, kept)
     return True
 
@@ -38,7 +38,7 @@ def save(step: Step, kept: Record, settled: int | None = None) -> None:
 
 
 def settle_all(step: Step, ends: Sequence[Settlement]) -> list[bool]:
-    """Runs of plain endings go in one statement each; the others one by one, in the order given."""
+    """Settle consecutive final settlements in one statement each; the others one by one, in the order given."""
     if not step.bulk:
         return [_settle(step, end) for end in ends]
     answers: list[bool] = []
@@ -56,7 +56,7 @@ def settle_all(step: Step, ends: Sequence[Settlement]) -> list[bool]:
 
 
 def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list[bool]:
-    """End a run of claims for good, all of them or Mismatch."""
+    """End consecutive claims for good: all of them, or Mismatch."""
     count = len(kept) + len(gone)
     if not count:
         return []
@@ -73,7 +73,7 @@ def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list
             sql.END,
             [
                 (
-                    WORD[end.state],  # pyright: ignore[reportArgumentType]  # a State and its word hash alike
+                    TEXT[end.state],  # pyright: ignore[reportArgumentType]  # a State and its text hash alike
                     end.attempt,
                     1 if end.quarantined else 0,
                     end.crashes,
@@ -103,17 +103,17 @@ def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list
     if keyed:
         step.connection.executemany(sql.END_KEY, keyed)
     step.notified.update([f"job/{end.id}" for end in ends])
-    transitions.move(step, ((end.id, end.state) for end in ends))
+    transitions.record(step, ((end.id, end.state) for end in ends))
     transitions.ended(step, [end.id for end in ends if end.record_end])
     for queue, freed in left:
-        limits.make_room(step, queue, freed)
+        limits.capacity_freed(step, queue, freed)
     kept.clear()
     gone.clear()
     return [True] * count
 
 
 def _all_plain_successes(ends: list[Settlement]) -> bool:
-    """Whether all of them only succeeded, to be kept equally long."""
+    """Whether all only succeeded, with the same retention and without a key."""
     keep = ends[0].keep
     for end in ends:
         if end.state != _SUCCEEDED or end.keep != keep or end.key is not None:
@@ -135,17 +135,17 @@ def _settle(step: Step, end: Settlement) -> bool:
         return False
     transitions.count(step, apply.ended(kept, end, step.now))
     apply.settle(kept, end, step.now)
-    transitions.move(step, [(kept.id, kept.state)])
+    transitions.record(step, [(kept.id, kept.state)])
     put(step, kept, end.key_keep, end.nonce)
     if kept.limit_key is not None:
-        limits.make_room(step, kept.queue, to_json([kept.limit_key.name]).decode())
+        limits.capacity_freed(step, kept.queue, to_json([kept.limit_key.name]).decode())
     if end.record_end and kept.state in TERMINAL:
         transitions.ended(step, [kept.id])
     return True
 
 
 def put(step: Step, kept: Record, key_keep: float, settled: int | None = None) -> None:
-    """A record has changed: write it, and its key's time; or remove it, where nothing is to be kept."""
+    """Write a changed record and its key's expiry; or remove it, if its retention is over."""
     over = kept.state in TERMINAL
     if kept.key is not None:
         step.connection.execute(sql.END_KEY, (apply.after(step.now, key_keep) if over else None, kept.key, kept.id))

@@ -37,11 +37,11 @@ SCHEMA_TABLE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name
 SCHEMA_VERSION = "SELECT max(version) FROM holdfast_schema"
 SCHEMA_STEP = "INSERT INTO holdfast_schema (version, applied_at) VALUES ({version}, {now})"
 NOW = f"CAST(strftime('%s', 'now') AS INTEGER) * {MICROS}"
-"""The wall clock of whoever runs a dumped schema."""
+"""The wall clock of the process that runs a dumped schema."""
 SEAL = (
     "UPDATE holdfast_schema SET applied_at = applied_at + 1 WHERE version = (SELECT max(version) FROM holdfast_schema)"
 )
-"""Writes a page, over what a failed commit may have left in the log. (What stays the same would not be written.)"""
+"""Writes a page, over the frames of a failed commit in the log. (An unchanged value would not be written.)"""
 
 # -- enqueue
 
@@ -52,7 +52,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
 """
 MANY = 25
-"""Rows of one statement for many: they share the cost of a statement, and what all of them have in common."""
+"""Rows of one statement for many: they share the cost of a statement, and its common values."""
 _INSERT_NOW = """
 INSERT INTO holdfast_job (created_at, run_at, state, id, queue, task, priority, payload, codec, max_attempts, timeout)
 VALUES {rows} ON CONFLICT (id) DO NOTHING
@@ -61,7 +61,7 @@ INSERT_NOW = {
     count: _INSERT_NOW.format(rows=", ".join(["(?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
     for count in (1, MANY)
 }
-"""Jobs that are ready as they are made and have nothing out of the ordinary."""
+"""Insert jobs that are ready at once and have only ordinary columns."""
 _INSERT_LIMITED = """
 INSERT INTO holdfast_job (created_at, state, run_at, id, queue, task, priority, payload, codec, max_attempts, timeout,
     limit_key, bounds)
@@ -71,7 +71,7 @@ INSERT_LIMITED = {
     count: _INSERT_LIMITED.format(rows=", ".join(["(?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
     for count in (1, MANY)
 }
-"""The same, in limit keys, and each at its turn."""
+"""The same for jobs with limit keys, each with its own `run_at`."""
 INSERT_PAYLOAD = "INSERT INTO holdfast_payload (seq, body) VALUES (?, ?)"
 NONCE = "SELECT nonce FROM holdfast_job WHERE id = ?"
 KEY = """
@@ -112,7 +112,7 @@ _READY = (
 )
 _PLACE = "CAST(priority AS INTEGER), CAST(run_at AS INTEGER), seq"
 _CRASHES = ", CAST(crashes AS INTEGER)"
-"""As numbers, whatever stands there."""
+"""As numbers, also if the values are damaged."""
 _OF_TASKS = " AND task IN (SELECT value FROM json_each(?))"
 _IN_ORDER = " ORDER BY priority, run_at, seq LIMIT {limit}"
 _TAKE = """
@@ -132,7 +132,7 @@ FIRST = {
     for quarantined in (0, 1)
     for some in (False, True)
 }
-"""The place of the first ready job of a queue, a quarantined job's crashes behind it, by (quarantined jobs?, of certain tasks only?)."""
+"""The place of the first ready job of a queue, then a quarantined job's crashes; by (quarantined?, some tasks?)."""
 _OF_CRASHES = " AND CAST(crashes AS INTEGER) = ?"
 _FIRST_READY = {
     (quarantined, some): f"{_READY}{_OF_TASKS * some}{_OF_CRASHES * quarantined}{_IN_ORDER}".format(
@@ -142,14 +142,14 @@ _FIRST_READY = {
     for some in (False, True)
 }
 SELECT_READY = {which: f"SELECT {_FEW} {ready}" for which, ready in _FIRST_READY.items()}
-"""The first ready jobs of a queue, in order: the few columns that differ between fresh jobs (a column costs as much as
-a comparison), whether all others are as at the start, and the limit key. Jobs with more to them are read whole, by
-BY_SEQS. Of quarantined jobs, those that have died so often."""
+"""The first ready jobs of a queue, in order: the few columns that differ between new jobs (a column costs as much as
+a comparison), whether all others have their initial values, and the limit key. Other jobs are read again by BY_SEQS.
+Of quarantined jobs, those with the given crashes."""
 TAKE = {some: f"{_TAKE} WHERE seq IN (SELECT seq {_FIRST_READY[0, some]})" for some in (False, True)}
-"""Claim what SELECT_READY has just read, where all of it is as at the start."""
+"""Claim the jobs that SELECT_READY has just read, if all of them are plain."""
 TAKE_THESE = f"{_TAKE}, waiting_for = NULL WHERE seq IN (SELECT value FROM json_each(?))"
 TAKEN_ALONE = "UPDATE holdfast_job SET crashes = 0 WHERE seq = ?"
-"""From now on, if this quarantined job dies, it dies alone."""
+"""Set `crashes` of a quarantined job that was claimed alone: a crash from now on is due to this job."""
 BY_SEQS = f"SELECT {JOB} FROM holdfast_job WHERE seq IN (SELECT value FROM json_each(?))"
 RENEW_FOR_CLAIM = """
 INSERT INTO holdfast_holder (id, about, heartbeat, renewed_at, expires, boot_id, seen_at) VALUES (?, ?, 1, ?, ?, ?, ?)
@@ -157,16 +157,16 @@ ON CONFLICT (id) DO UPDATE SET heartbeat = heartbeat + 1, renewed_at = excluded.
     boot_id = excluded.boot_id, seen_at = excluded.seen_at
 WHERE holdfast_holder.expires - excluded.renewed_at < ? OR holdfast_holder.boot_id <> excluded.boot_id
 """
-"""Renew a holder's lease where half of it (the last value) is spent."""
+"""Renew a holder's lease if half of it (the last value) is over."""
 
 # -- limit keys
 
-_TURN = """
+_END_OF_READY = """
 SELECT CAST(run_at AS INTEGER) FROM holdfast_job INDEXED BY holdfast_ready
 WHERE queue = ? AND state = 'queued' AND quarantined = 0 AND priority = ? ORDER BY run_at {order} LIMIT 1
 """
-ENDS = f"SELECT ({_TURN.format(order='ASC')}), ({_TURN.format(order='DESC')})"
-"""The first and the last turn of the ready jobs of a queue and a priority (both given twice)."""
+ENDS = f"SELECT ({_END_OF_READY.format(order='ASC')}), ({_END_OF_READY.format(order='DESC')})"
+"""The first and the last `run_at` of the ready jobs of a queue and a priority (both given twice)."""
 LIMITERS = """
 SELECT limit_key, CAST(tat AS INTEGER), CAST(rest_until AS INTEGER), CAST(finish AS INTEGER), CAST(opens_at AS INTEGER)
 FROM holdfast_limiter WHERE limit_key IN (SELECT value FROM json_each(?))
@@ -181,21 +181,25 @@ REST = """
 INSERT INTO holdfast_limiter (limit_key, rest_until) VALUES (?, ?)
 ON CONFLICT (limit_key) DO UPDATE SET rest_until = max(rest_until, excluded.rest_until)
 """
-_HELD = "FROM holdfast_job AS held INDEXED BY holdfast_deferred WHERE held.waiting_for = {limit_key} AND held.limit_key IS NOT NULL"
-MAKE_ROOM = f"""
+_DEFERRED = (
+    "FROM holdfast_job AS deferred INDEXED BY holdfast_deferred"
+    " WHERE deferred.waiting_for = {limit_key} AND deferred.limit_key IS NOT NULL"
+)
+CAPACITY_FREED = f"""
 INSERT INTO holdfast_limiter (limit_key, opens_at) SELECT freed.value, ? FROM json_each(?) AS freed
-WHERE EXISTS (SELECT 1 {_HELD.format(limit_key=f"'{LIMIT_PREFIX}' || freed.value")})
+WHERE EXISTS (SELECT 1 {_DEFERRED.format(limit_key=f"'{LIMIT_PREFIX}' || freed.value")})
 ON CONFLICT (limit_key) DO UPDATE SET opens_at = excluded.opens_at
 """
-"""Have the limiters of limit keys looked at from a time on, where something is held."""
+"""Open the limiters of limit keys at a time, if they have deferred jobs."""
 OPENING = """
-SELECT limit_key FROM holdfast_limiter INDEXED BY holdfast_opening WHERE opens_at <= ? ORDER BY opens_at, limit_key LIMIT ?
+SELECT limit_key FROM holdfast_limiter INDEXED BY holdfast_opening WHERE opens_at <= ?
+ORDER BY opens_at, limit_key LIMIT ?
 """
 LATE_RATES = """
 SELECT limit_key, CAST(tat AS INTEGER) FROM holdfast_limiter INDEXED BY holdfast_opening
 WHERE opens_at > ? AND tat > ? ORDER BY opens_at DESC LIMIT ?
 """
-"""Limit keys that let nothing start before a time, the last ones first."""
+"""Limit keys that open after a time, the last ones first."""
 FREE_RATE = "UPDATE holdfast_limiter SET tat = 0, opens_at = ? WHERE limit_key = ? AND tat = ?"
 NEXT_OPENING = """
 SELECT CAST(opens_at AS INTEGER) FROM holdfast_limiter INDEXED BY holdfast_opening
@@ -205,23 +209,23 @@ RUNNING_OF_LIMIT_KEYS = """
 SELECT limit_key, count(*) FROM holdfast_job INDEXED BY holdfast_limit_key
 WHERE limit_key IN (SELECT value FROM json_each(?)) AND state = 'running' GROUP BY limit_key
 """
-_HELD_BY = _HELD.format(limit_key=f"'{LIMIT_PREFIX}' || name.value")
-FIRST_HELD = f"""
-SELECT name.value, first.seq, first.bounds, (SELECT 1 {_HELD_BY} LIMIT 1 OFFSET 1)
+_DEFERRED_BY = _DEFERRED.format(limit_key=f"'{LIMIT_PREFIX}' || name.value")
+FIRST_DEFERRED = f"""
+SELECT name.value, first.seq, first.bounds, (SELECT 1 {_DEFERRED_BY} LIMIT 1 OFFSET 1)
 FROM json_each(?) AS name CROSS JOIN holdfast_job AS first
-WHERE first.seq = (SELECT held.seq {_HELD_BY} ORDER BY held.priority, held.run_at, held.seq LIMIT 1)
+WHERE first.seq = (SELECT deferred.seq {_DEFERRED_BY} ORDER BY deferred.priority, deferred.run_at, deferred.seq LIMIT 1)
 """
-"""The first job that each of these limit keys holds, and whether there are more. A limit key that holds none has no row."""
-HOLDS_ANY = f"SELECT 1 {_HELD.format(limit_key='?')} LIMIT 1"
-HOLD = f"""
+"""The first deferred job of each of these limit keys, and whether there are more; no row for a key without any."""
+ANY_DEFERRED = f"SELECT 1 {_DEFERRED.format(limit_key='?')} LIMIT 1"
+DEFER = f"""
 UPDATE holdfast_job SET state = 'blocked', waiting_for = '{LIMIT_PREFIX}' || limit_key
 WHERE seq IN (SELECT value FROM json_each(?))
 """
-LET_GO = f"""
+RELEASE = f"""
 UPDATE holdfast_job SET state = 'queued', waiting_for = NULL
-WHERE seq IN (SELECT seq {_HELD.format(limit_key="?")} ORDER BY priority, run_at, seq LIMIT ?)
+WHERE seq IN (SELECT seq {_DEFERRED.format(limit_key="?")} ORDER BY priority, run_at, seq LIMIT ?)
 """
-LET_GO_THESE = """
+RELEASE_THESE = """
 UPDATE holdfast_job SET state = 'queued', waiting_for = NULL WHERE seq IN (SELECT value FROM json_each(?))
 """
 
@@ -233,7 +237,7 @@ UPDATE holdfast_job SET state = ?, attempt = ?, quarantined = ?, crashes = ?, ca
     traceback = ?, finished_at = ?, expires_at = ?, settled = ?
 WHERE {_CLAIMED}
 """
-"""Settle a claim for good. Written only under its fence and token, and if its key is the one that was said."""
+"""Settle a claim for good. Written only if fence, token and key are as given."""
 _SUCCEED = """
 UPDATE holdfast_job SET state = 'succeeded', attempt = ended.column1, quarantined = 0, crashes = 0, cancel = 0,
     result = ended.column2, error = NULL, traceback = NULL, finished_at = ?, expires_at = ?, settled = ended.column3
@@ -253,11 +257,11 @@ WHERE id = ? AND max(min(CAST(fence AS INTEGER), {LARGE}), -{LARGE}) = ?
 SETTLED = "SELECT settled FROM holdfast_job WHERE id = ?"
 HEARTBEAT_OF = "SELECT CAST(heartbeat AS INTEGER) FROM holdfast_holder WHERE id = ?"
 CHANGING = (
-    "state", "run_at", "attempt", "reset_count", "holder", "pid", "quarantined", "crashes", "cancel", "started_at", "finished_at",
-    "expires_at", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
+    "state", "run_at", "attempt", "reset_count", "holder", "pid", "quarantined", "crashes", "cancel", "started_at",
+    "finished_at", "expires_at", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
     "waiting_for", "extra", "saves", "changed_at",
 )  # fmt: skip
-"""The columns that change after the insert, beside those of a claim."""
+"""The columns that change after the insert, except those that only a claim sets."""
 SAVE = f"""
 UPDATE holdfast_job SET {", ".join(f"{name} = ?" for name in CHANGING)}, settled = coalesce(?, settled) WHERE seq = ?
 """
@@ -272,14 +276,14 @@ SELECT position, fence, at, length(data) FROM holdfast_output WHERE seq = ? ORDE
 """
 APPEND_OUTPUT = "INSERT INTO holdfast_output (seq, position, fence, at, data) VALUES (?, ?, ?, ?, ?)"
 TRIM_OUTPUT = "DELETE FROM holdfast_output WHERE seq = ? AND position < ? AND position + length(data) <= ?"
-"""Let go the pieces of a job that end before a position (given twice)."""
+"""Remove the pieces of a job that end before a position (given twice)."""
 OUTPUT = """
 SELECT position, fence, data FROM holdfast_output AS piece
 WHERE seq = ? AND position + length(data) > ? AND position >= coalesce(
     (SELECT max(position) FROM holdfast_output AS first WHERE first.seq = ? AND first.position <= ?), 0)
 ORDER BY position
 """
-"""A job's pieces that end behind a position (both given twice)."""
+"""A job's pieces that end after a position (both given twice)."""
 SEQ = "SELECT seq FROM holdfast_job WHERE id = ?"
 
 # -- holders
@@ -291,14 +295,14 @@ ON CONFLICT (id) DO UPDATE SET
     boot_id = excluded.boot_id, seen_at = excluded.seen_at
 RETURNING heartbeat
 """
-HELD = """
+CLAIMS_OF = """
 SELECT id, seq, CAST(fence AS INTEGER), CAST(token AS INTEGER), cancel FROM holdfast_job INDEXED BY holdfast_running
 WHERE holder = ? AND state = 'running' ORDER BY seq
 """
 LEAVE = "UPDATE holdfast_holder SET expires = ?, boot_id = ? WHERE id = ?"
 _HOLDS_NOTHING = """
-NOT EXISTS (SELECT 1 FROM holdfast_job AS held INDEXED BY holdfast_running
-    WHERE held.holder = holdfast_holder.id AND held.state = 'running')
+NOT EXISTS (SELECT 1 FROM holdfast_job AS claimed INDEXED BY holdfast_running
+    WHERE claimed.holder = holdfast_holder.id AND claimed.state = 'running')
 """
 FORGET_HOLDER = f"DELETE FROM holdfast_holder WHERE id = ? AND {_HOLDS_NOTHING}"
 HOLDERS = """
@@ -318,7 +322,7 @@ LEFT JOIN (
 WHERE state = 'running' AND holder IS NOT NULL
 """
 LOST = f"SELECT {JOB}, coalesce(heartbeat, 0) {_LEASES} AND (expires IS NULL OR expires <= ? OR boot_id <> ?) LIMIT ?"
-"""Claims whose holder's lease has ended, was given in another boot, or cannot be decoded."""
+"""Claims whose holder's lease has expired, is of an earlier boot, or cannot be decoded."""
 LOST_OF = f"SELECT {JOB}, coalesce(heartbeat, 0) {_LEASES} AND holder = ? LIMIT ?"
 """All claims of one holder."""
 
@@ -330,7 +334,7 @@ _GONE = f"FROM holdfast_holder WHERE (CAST(expires AS INTEGER) <= ? OR boot_id <
 _OLD_MINUTES = "FROM holdfast_minute WHERE at < ?"
 _IDLE = f"""
 FROM holdfast_limiter INDEXED BY holdfast_idle WHERE max(tat, rest_until, finish) < ?
-    AND NOT EXISTS (SELECT 1 {_HELD.format(limit_key=f"'{LIMIT_PREFIX}' || holdfast_limiter.limit_key")})
+    AND NOT EXISTS (SELECT 1 {_DEFERRED.format(limit_key=f"'{LIMIT_PREFIX}' || holdfast_limiter.limit_key")})
 """
 ANYTHING_TO_TIDY = f"""
 SELECT EXISTS (SELECT 1 {_PAST}) OR EXISTS (SELECT 1 {_FORGOTTEN}) OR EXISTS (SELECT 1 {_GONE})
@@ -350,7 +354,7 @@ GET = f"SELECT {JOB} FROM holdfast_job WHERE id = ?"
 GET_MANY = f"SELECT {JOB} FROM holdfast_job WHERE id IN (SELECT value FROM json_each(?))"
 GET_BY_SEQ = f"SELECT {JOB} FROM holdfast_job WHERE seq = ?"
 MEND = "UPDATE holdfast_job SET id = ?, attempt = ?, fence = ? WHERE seq = ?"
-"""Makes a damaged job one that can be claimed and settled: by what the reader made of it."""
+"""Replace the damaged values of a job by those that were read for them, so that it can be claimed and settled."""
 FIND = f"SELECT {JOB} FROM holdfast_job {{index}} WHERE {{where}} ORDER BY seq DESC LIMIT ?"
 HAS_TAG = """
 EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(tags) THEN tags END) AS tag WHERE tag.value = ?)
@@ -376,25 +380,25 @@ RECORD_VERSION = "SELECT CAST(version AS INTEGER) FROM holdfast_record WHERE kin
 PUT_RECORD = "INSERT OR REPLACE INTO holdfast_record (kind, name, value) VALUES (?, ?, ?)"
 REMOVE_RECORD = "DELETE FROM holdfast_record WHERE kind = ? AND name = ?"
 
-# -- what is told
+# -- transitions and minute statistics
 
 WATCHED = "SELECT CAST(until AS INTEGER) FROM holdfast_watch"
 WATCH = "UPDATE holdfast_watch SET until = ?"
 LAST_TRANSITION = "SELECT max(upto) FROM holdfast_move"
-FIRST_MOVE = """
+FIRST_TRANSITION = """
 SELECT upto - CASE WHEN json_valid(moved) THEN json_array_length(moved) ELSE 0 END
 FROM holdfast_move ORDER BY upto LIMIT 1
 """
-"""The earliest place from which all moves are still told."""
-PUT_MOVES = "INSERT INTO holdfast_move (upto, at, moved) VALUES (?, ?, ?)"
-TRIM_MOVES = "DELETE FROM holdfast_move WHERE upto <= ?"
+"""The earliest cursor from which all transitions are still there."""
+PUT_TRANSITIONS = "INSERT INTO holdfast_move (upto, at, moved) VALUES (?, ?, ?)"
+TRIM_TRANSITIONS = "DELETE FROM holdfast_move WHERE upto <= ?"
 TRANSITIONS = "SELECT upto, CAST(at AS INTEGER), moved FROM holdfast_move WHERE upto > ? ORDER BY upto"
 TIMES = """
 SELECT queue, count(*), sum(max(0, coalesce(started_at, ?) - run_at)), sum(max(0, ? - coalesce(started_at, ?))),
     json_group_array(CAST(limit_key AS TEXT)) FILTER (WHERE limit_key IS NOT NULL) FROM holdfast_job
 WHERE seq IN (SELECT value FROM json_each(?)) GROUP BY queue
 """
-"""How long claims that end now (given three times) have waited and run, by queue, and their limit keys."""
+"""How long claims that end now (the time, given three times) have waited and run, by queue, and their limit keys."""
 END_HANDLED = "DELETE FROM holdfast_record WHERE kind = 'ended' AND name = ? AND CAST(value AS BLOB) = X'7B7D'"
 """Remove the record of an end, unless something was added to `{}`."""
 RECORD_ENDED = "INSERT OR REPLACE INTO holdfast_record (kind, name, value) VALUES ('ended', ?, ?)"
@@ -408,12 +412,12 @@ SELECT CAST(at AS INTEGER), queue, outcome, CAST(count AS INTEGER), CAST(waited 
 FROM holdfast_minute WHERE at >= ? ORDER BY at, queue, outcome
 """
 
-# -- waking
+# -- notifications
 
 DATA_VERSION = "PRAGMA data_version"
-"""Changes whenever another connection has committed."""
+"""Changes whenever another connection commits."""
 NEXT = f"SELECT ({NEXT_DUE}), ({NEXT_OPENING})"
-"""When the next job of a queue is due, and when the next limit key opens."""
+"""When the next job of a queue is due, and when the next limiter opens."""
 ENDED = "SELECT state IN ('succeeded', 'dead', 'cancelled') FROM holdfast_job WHERE id = ?"
 ANY_READY = """
 SELECT EXISTS (SELECT 1 FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ? AND state = 'queued')

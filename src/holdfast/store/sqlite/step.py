@@ -1,4 +1,4 @@
-"""What the operations of one transaction share: the connection, the time, and what is to be told of it."""
+"""What the operations of one transaction share: the connection, the time, and the effects to record and notify."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from . import sql
 
 
 class Mismatch(Exception):
-    """A bulk statement did not touch every row that it was to touch: do the batch again, one by one."""
+    """A bulk statement did not change every expected row: the batch is repeated, one operation at a time."""
 
 
 class Step:
-    """One atomic step on one connection. The clocks are read once, so a batch happens at one moment."""
+    """One atomic step on one connection. The clocks are read once, so a whole batch has one time."""
 
-    __slots__ = ("boot", "boot_id", "bulk", "connection", "ended", "kept", "moved", "notified", "now", "watched")
+    __slots__ = ("boot", "boot_id", "bulk", "changed", "connection", "ended", "kept", "notified", "now", "watched")
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock, *, bulk: bool = True) -> None:
         self.connection = connection
@@ -27,14 +27,14 @@ class Step:
         self.boot_id = clock.boot_id()
         self.bulk = bulk
         self.notified: set[str] = set()
-        """Topics to ring after the commit."""
-        self.moved: list[tuple[str, str]] | None = None
-        """The (id, state) of jobs that came to another state; None until somebody has asked whether it is watched."""
+        """Topics to notify after the commit."""
+        self.changed: list[tuple[str, str]] | None = None
+        """The (id, state) of jobs that changed state; None until `watched` has been read."""
         self.watched = False
         self.ended: dict[tuple[str, str], MinuteStats] = {}
-        """How claims ended, by (queue, outcome)."""
+        """Statistics of ended claims, by (queue, outcome)."""
         self.kept: dict[tuple[str, str], int] = {}
-        """Ended jobs that came (or went), by (queue, state)."""
+        """Ended jobs added (or, below zero, removed), by (queue, state)."""
 
     def write_rows(self, statements: dict[int, str], shared: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> int:
         """Run a statement that takes MANY rows as often as it fits, and one by one for the rest; the rows written."""
@@ -52,7 +52,7 @@ class Step:
         try:
             return self.connection.execute(statement, values).fetchone()
         except UnicodeEncodeError:
-            return None  # text that cannot be stored is not there
+            return None  # text that cannot be encoded was never stored
 
     def value(self, statement: str, *values: Any) -> Any:
         """The first column of the first row, or None."""

@@ -1,4 +1,4 @@
-"""The SQLite store: the protocol's methods, each one hop to a thread and back."""
+"""The SQLite store: the methods of the store protocol, each of which runs on a thread."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .files import Files
 from .reader import Reader
 from .settle import note, settle_all
 from .step import Step
-from .thread import Line, Ticket
+from .thread import OperationThread, Ticket
 from .wake import Listeners
 from .writer import Writer
 
@@ -47,9 +47,9 @@ T = TypeVar("T")
 
 SYNCHRONOUS = frozenset({"full", "normal"})
 FREE_LOCK_WAIT = 0.01
-"""Seconds that a write which nobody holds up may wait for the lock."""
+"""Seconds that a write takes at most if no other process holds the lock."""
 HEARTBEAT_HEAD_START = 0.1
-"""Seconds in which the heartbeats that waited for the lock get it, before a lease is taken for lost."""
+"""Seconds for heartbeats that waited for the lock, before a lease counts as expired."""
 
 
 class SqliteStore:
@@ -79,62 +79,62 @@ class SqliteStore:
         self._stalls = Stalls()
         self._busy_timeout = busy_timeout
         self._writer: Writer | None = None
-        self._line: Line | None = None
+        self._thread: OperationThread | None = None
         self._reader: Reader | None = None
         self._listeners: Listeners | None = None
 
     # -- lifetime
 
     async def open(self) -> None:
-        if self._line is not None:
+        if self._thread is not None:
             return
         patience = self._busy_timeout
         blocked = (
-            f"a write to {self.path} could not begin within {patience:g} s: {self.path}-lock is held elsewhere, or an"
-            " earlier write still waits; nothing was written"
+            f"a write to {self.path} could not begin within {patience:g} s; nothing was written. Another process holds"
+            f" {self.path}-lock, or an earlier write still waits"
         )
         files = Files(self.path)
         writer = Writer(files, self._clock, patience, self._synchronous)
-        line = Line(
+        thread = OperationThread(
             "holdfast-sqlite-write",
-            writer.limiter,
+            writer.fork_lock,
             patience=patience,
             blocked=blocked,
             close=writer.close,
-            after=writer.tend,
+            after=writer.maintain,
         )
         try:
-            await line.run(writer.open)
+            await thread.run(writer.open)
         except BaseException:
-            line.end()
+            thread.end()
             raise
-        self._writer, self._line = writer, line
+        self._writer, self._thread = writer, thread
         connect = partial(connections.connect_reader, self.path, self._busy_timeout)
         self._listeners = Listeners(files, connect)
         self._reader = Reader(files, self._clock, self._busy_timeout)
 
     async def close(self) -> None:
-        line, writer, reader, listeners = self._line, self._writer, self._reader, self._listeners
-        self._line = self._writer = self._reader = self._listeners = None
-        if line is None or writer is None:
+        thread, writer, reader, listeners = self._thread, self._writer, self._reader, self._listeners
+        self._thread = self._writer = self._reader = self._listeners = None
+        if thread is None or writer is None:
             return
         try:
             if listeners is not None:
                 await listeners.close()
             if reader is not None:
                 await reader.close()
-            await line.run(writer.close)
+            await thread.run(writer.close)
         finally:
-            line.end()
+            thread.end()
 
     def sibling(self) -> SqliteStore:
         return SqliteStore(self.path, synchronous=self._synchronous, clock=self._clock, busy_timeout=self._busy_timeout)
 
     def release(self) -> None:
-        for part in (self._listeners, self._reader, self._line):
+        for part in (self._listeners, self._reader, self._thread):
             if part is not None:
                 part.end()
-        self._line = self._writer = self._reader = self._listeners = None
+        self._thread = self._writer = self._reader = self._listeners = None
 
     def abandon(self) -> None:
         if self._writer is not None:
@@ -143,11 +143,11 @@ class SqliteStore:
             self._reader.forget()
         if self._listeners is not None:
             self._listeners.forget()
-        connections.forget(self._line, self._reader, self._listeners)
-        self._line = self._writer = self._reader = self._listeners = None
+        connections.forget(self._thread, self._reader, self._listeners)
+        self._thread = self._writer = self._reader = self._listeners = None
 
     async def migrate(self) -> list[int]:
-        """Open the store, which brings its schema up to date; the versions that this applied."""
+        """Open the store, which brings its schema up to date; the versions that were applied."""
         await self.open()
         return [] if self._writer is None else self._writer.applied
 
@@ -162,12 +162,12 @@ class SqliteStore:
 
     async def examine(self) -> list[Finding]:
         findings = await asyncio.to_thread(doctor.examine, self.path, self._busy_timeout)
-        if findings[0].fine:  # else to open it would change its schema
+        if findings[0].fine:  # else opening it would change its schema
             findings.append(await self._try_writing())
         return findings
 
     async def _try_writing(self) -> Finding:
-        """Commit something small, as a job would be."""
+        """Commit a small write, like that of a job."""
         probe = self.sibling()
         try:
             await probe.open()
@@ -176,16 +176,16 @@ class SqliteStore:
             finally:
                 await probe.close()
         except HoldfastError as error:
-            return Finding(False, f"a small write failed: {error}", "see to that before anything is enqueued")
-        return Finding(True, "a small write was committed")
+            return Finding(False, f"a test write failed: {error}", "correct this before you enqueue jobs")
+        return Finding(True, "a test write was committed")
 
     # -- writing
 
     async def _write(self, work: Callable[[Step], T]) -> T:
-        line, writer, listeners = self._line, self._writer, self._listeners
-        if line is None or writer is None or listeners is None:
+        thread, writer, listeners = self._thread, self._writer, self._listeners
+        if thread is None or writer is None or listeners is None:
             raise self._not_open()
-        answer, notified = await line.run(partial(writer.write, work))
+        answer, notified = await thread.run(partial(writer.write, work))
         if notified and listeners:
             listeners.notify(notified)
         return answer
@@ -199,10 +199,10 @@ class SqliteStore:
         return await self._write(partial(_apply, batch))
 
     async def _ask(self, asks: Sequence[Ask]) -> list[Claims]:
-        line, writer = self._line, self._writer
-        if line is None or writer is None:
+        thread, writer = self._thread, self._writer
+        if thread is None or writer is None:
             raise self._not_open()
-        return await line.run(partial(_look_then_claim, writer, asks))
+        return await thread.run(partial(_look_then_claim, writer, asks))
 
     async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
         return await self._write(lambda step: [leases.heartbeat(step, holder) for holder in holders])
@@ -211,8 +211,8 @@ class SqliteStore:
         await self._write(lambda step: leases.leave(step, holders))
 
     async def tidy(self, limit: int) -> Tidied:
-        boot, held = await self._read(lambda step: (step.boot, limits.waiting_for_rates(step)))
-        if stalled := self._stalls.over(held, boot):
+        boot, waiting = await self._read(lambda step: (step.boot, limits.waiting_for_rates(step)))
+        if stalled := self._stalls.over(waiting, boot):
             await self._write(lambda step: limits.free_rates(step, stalled))
         if not await self._read(leases.anything_to_tidy):
             return Tidied()
@@ -228,7 +228,7 @@ class SqliteStore:
         return bound.insert_bound(connection, self.path, self._clock, jobs)
 
     async def seal(self) -> None:
-        """Commit something that changes nothing."""
+        """Commit a write that changes nothing."""
         await self._write(lambda step: step.connection.execute(sql.SEAL))
 
     # -- reading
@@ -246,7 +246,7 @@ class SqliteStore:
         return lost
 
     async def _kept_waiting(self) -> bool:
-        """Whether a write cannot begin at once: whoever holds the lock keeps the heartbeats of living workers waiting."""
+        """Whether a write had to wait for the lock: then heartbeats of running workers wait for it too."""
         asked = self._clock.monotonic()
         await self._write(lambda _: None)
         return self._clock.monotonic() - asked > FREE_LOCK_WAIT
@@ -290,10 +290,10 @@ class SqliteStore:
 
 
 def _apply(batch: Batch, step: Step) -> Answers:
-    """One batch in one transaction, kind by kind in the order of its fields."""
+    """Apply one batch in one transaction, kind by kind in the order of its fields."""
     answers = Answers(
         insert_all(step, batch.inserts) if batch.inserts else (),
-        [note(step, said) for said in batch.notes] if batch.notes else (),
+        [note(step, new) for new in batch.notes] if batch.notes else (),
         settle_all(step, batch.settles) if batch.settles else (),
         change_all(step, batch.changes) if batch.changes else (),
         [claim.claim(step, ask) for ask in batch.asks] if batch.asks else (),
@@ -303,7 +303,7 @@ def _apply(batch: Batch, step: Step) -> Answers:
 
 
 def _look_then_claim(writer: Writer, asks: Sequence[Ask], ticket: Ticket[list[Claims]]) -> list[Claims]:
-    """Asks alone: a look that finds nothing is the answer, and nothing is locked or written."""
+    """Claim jobs. If a read finds none, it is the answer, and nothing is locked or written."""
     seen = writer.look(lambda step: [claim.look(step, ask) for ask in asks])
     found = [claims for claims in seen if claims is not None]
     if len(found) == len(asks):

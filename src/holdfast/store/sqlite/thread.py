@@ -1,4 +1,4 @@
-"""One thread per connection: whole operations go there and their answers come back, one hop each way."""
+"""One thread per connection: it runs whole operations, and passes their answers back to the event loop."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, Generic, TypeVar
 
 from ...core.errors import StoreUnavailable
 from ..callers import AppThread
-from .fork import Limiter
+from .fork import ForkLock
 
 T = TypeVar("T")
 
 
 class Withdrawn(Exception):
-    """Nobody waits for this operation any more, and it has not begun."""
+    """The caller no longer waits for this operation, and it has not begun."""
 
 
 class Ticket(Generic[T]):
-    """One operation on its way. Whoever calls `take` first has it: the thread to do it, or the loop to give it up."""
+    """A pending operation. The first caller of `take` decides: the thread runs it, or the loop gives it up."""
 
     __slots__ = ("_free", "future", "since", "work")
 
@@ -38,31 +38,31 @@ class Ticket(Generic[T]):
             return False
 
     def begin(self) -> None:
-        """On the thread, just before the first effect: raises Withdrawn where the loop has given it up."""
+        """Called on the thread just before the first effect; raises Withdrawn if the loop has given it up."""
         if not self.take():
             raise Withdrawn
 
 
-class Line:
-    """A thread that does operations in order, for one event loop.
+class OperationThread:
+    """A thread that runs operations in order, for one event loop.
 
-    1. `run` sends an operation there and awaits its answer.
-    2. `after`, where given, is called on the thread after each operation, once the answer is on its way.
-    3. An operation that could not begin within `patience` seconds is given up with StoreUnavailable.
-    4. `close` is the last thing that the thread does, also where the loop was closed or whoever asked was cancelled.
+    1. `run` passes an operation to the thread and returns a future of its answer.
+    2. `after`, if given, is called on the thread after each operation, once its answer has been passed back.
+    3. An operation that could not begin within `patience` seconds fails with StoreUnavailable.
+    4. The thread calls `close` last, also if the loop was closed or the caller was cancelled.
     """
 
     def __init__(
         self,
         name: str,
-        limiter: Limiter,
+        fork_lock: ForkLock,
         *,
         patience: float,
         blocked: str,
         close: Callable[[], object],
         after: Callable[[], None] | None = None,
     ) -> None:
-        self._limiter = limiter
+        self._fork_lock = fork_lock
         self._queue: SimpleQueue[Ticket[Any] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._patience = patience
@@ -71,12 +71,12 @@ class Line:
         self._after = after
         self._pending: set[Ticket[Any]] = set()
         self._watch: asyncio.TimerHandle | None = None
-        # A daemon, so that a program that forgot to close still ends.
+        # A daemon, so that a program that does not close the store still ends.
         self._thread = AppThread(self._work, name)
         self._thread.start()
 
     def run(self, work: Callable[[Ticket[T]], T]) -> asyncio.Future[T]:
-        """Do `work` on the thread; the future is its answer."""
+        """Run `work` on the thread; a future of its answer."""
         loop = self._loop
         ticket = Ticket(work, loop.create_future(), loop.time())
         self._pending.add(ticket)
@@ -86,7 +86,7 @@ class Line:
         return ticket.future
 
     def end(self) -> None:
-        """Let the thread end after what is under way."""
+        """Make the thread end after the operations passed in so far."""
         self._queue.put(None)
         if self._watch is not None:
             self._watch.cancel()
@@ -104,7 +104,7 @@ class Line:
         try:
             self._work_off()
         finally:
-            with self._limiter.held, suppress(sqlite3.Error):
+            with self._fork_lock.lock, suppress(sqlite3.Error):
                 self._close()
 
     def _work_off(self) -> None:
@@ -112,7 +112,7 @@ class Line:
         while (ticket := get()) is not None:
             answer, error = None, None
             try:
-                with self._limiter.held:
+                with self._fork_lock.lock:
                     answer = ticket.work(ticket)
             except Withdrawn:
                 continue
@@ -121,10 +121,10 @@ class Line:
             try:
                 call(self._deliver, ticket, answer, error)
             except RuntimeError:
-                return  # the loop is closed: nobody is left to answer
+                return  # the loop is closed: no caller is left
             del ticket, answer, error
             if self._after is not None:
-                with self._limiter.held:
+                with self._fork_lock.lock:
                     self._after()
 
     def _deliver(self, ticket: Ticket[T], answer: T, error: BaseException | None) -> None:

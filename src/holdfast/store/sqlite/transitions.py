@@ -1,4 +1,4 @@
-"""What is told of a transaction in the same transaction: what moved, while somebody watches, and how claims ended."""
+"""Records the effects of a transaction inside it: transitions while a client reads them, and minute statistics."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from . import sql
 from .rows import text_of
 from .step import Step
 
-_moved = msgspec.json.Decoder(list[tuple[str, str]]).decode
+_decode = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
-def move(step: Step, moved: Iterable[tuple[str, str]]) -> None:
-    """Jobs came to another state. Costs one small read per transaction while nobody watches."""
-    if step.moved is None:
-        step.moved = []
+def record(step: Step, changed: Iterable[tuple[str, str]]) -> None:
+    """Record state changes, if a client reads them. Else it costs one small read per transaction."""
+    if step.changed is None:
+        step.changed = []
         step.watched = (step.value(sql.WATCHED) or 0) > step.now
     if step.watched:
-        step.moved += moved
+        step.changed += changed
 
 
 def count(step: Step, ended: MinuteStats) -> None:
-    """A claim has ended."""
+    """Add an ended claim to the minute statistics."""
     place = (ended.queue, ended.outcome)
     before = step.ended.get(place)
     step.ended[place] = ended if before is None else apply.together(before, ended)
 
 
 def count_all(step: Step, ends: Sequence[Settlement]) -> list[tuple[str, str]]:
-    """These claims are about to end for good; the limit keys that they are in, as JSON, with their queue."""
+    """Count claims that are about to end for good; their queues, each with their limit keys as JSON."""
     left: list[tuple[str, str]] = []
     ways = {(end.outcome, end.state, end.keep == 0) for end in ends}
     for way in ways:
@@ -52,23 +52,23 @@ def count_all(step: Step, ends: Sequence[Settlement]) -> list[tuple[str, str]]:
 
 
 def ended(step: Step, ids: Sequence[str]) -> None:
-    """Put down that jobs have ended, for whoever waits for that."""
+    """Record that these jobs have ended, for jobs that wait for them."""
     if ids:
         step.connection.executemany(sql.RECORD_ENDED, [(id, b"{}") for id in ids])
 
 
 def keep(step: Step, queue: str, state: str, number: int = 1) -> None:
-    """Ended jobs are there now, or, below zero, no longer."""
+    """Count ended jobs that were added, or, below zero, removed."""
     place = (queue, str(state))
     step.kept[place] = step.kept.get(place, 0) + number
 
 
 def write(step: Step) -> None:
-    """Write down what was told: the last thing that a transaction does."""
-    if step.moved:
-        upto = (step.value(sql.LAST_TRANSITION) or 0) + len(step.moved)
-        step.connection.execute(sql.PUT_MOVES, (upto, step.now, msgspec.json.encode(step.moved).decode()))
-        step.connection.execute(sql.TRIM_MOVES, (upto - len(step.moved) - TRANSITIONS_KEPT,))
+    """Write the recorded effects: the last statements of a transaction."""
+    if step.changed:
+        upto = (step.value(sql.LAST_TRANSITION) or 0) + len(step.changed)
+        step.connection.execute(sql.PUT_TRANSITIONS, (upto, step.now, msgspec.json.encode(step.changed).decode()))
+        step.connection.execute(sql.TRIM_TRANSITIONS, (upto - len(step.changed) - TRANSITIONS_KEPT,))
     if step.ended:
         step.connection.executemany(sql.ADD_MINUTE, [msgspec.structs.astuple(minute) for minute in step.ended.values()])
     if step.kept:
@@ -76,19 +76,19 @@ def write(step: Step) -> None:
 
 
 def watch(step: Step) -> str:
-    """Keep moves from now on; the place where they begin."""
+    """Record transitions from now on; the cursor at which they begin."""
     step.connection.execute(sql.WATCH, (apply.after(step.now, WATCH),))
     return str(step.value(sql.LAST_TRANSITION) or 0)
 
 
 def transitions(step: Step, since: str | None, limit: int) -> tuple[Transitions | None, bool]:
-    """The moves since a cursor, None where nobody watched; and whether the watch is half over."""
+    """The transitions since a cursor, None if they were not recorded; and whether half of WATCH is over."""
     until = step.value(sql.WATCHED) or 0
     if until <= step.now:
         return None, True
     last = step.value(sql.LAST_TRANSITION) or 0
     place = last if since is None else int(since)
-    first = step.value(sql.FIRST_MOVE)
+    first = step.value(sql.FIRST_TRANSITION)
     missed = place > last or place < (last if first is None else first)
     found: list[Transition] = []
     if missed:
@@ -96,7 +96,7 @@ def transitions(step: Step, since: str | None, limit: int) -> tuple[Transitions 
     elif place < last:
         for upto, at, moved in step.connection.execute(sql.TRANSITIONS, (place,)):
             with suppress(ValueError, TypeError):  # a line that cannot be decoded is left out
-                found += [Transition(id, state, at) for id, state in _moved(moved)]
+                found += [Transition(id, state, at) for id, state in _decode(moved)]
             place = upto
             if len(found) >= limit:
                 break

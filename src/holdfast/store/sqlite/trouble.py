@@ -1,4 +1,4 @@
-"""What SQLite's errors mean to a caller: did the write happen, and what is there to do."""
+"""Translates SQLite errors to Holdfast errors, which say whether the write happened and what to do."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _REFUSED = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
 _UNAVAILABLE = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_IOERR: "the disk reported an error",
-    sqlite3.SQLITE_NOMEM: "there is no memory left",
+    sqlite3.SQLITE_NOMEM: "SQLite ran out of memory",
     sqlite3.SQLITE_READONLY: "the file cannot be written to",
     sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
     sqlite3.SQLITE_PERM: "access was denied",
     sqlite3.SQLITE_AUTH: "access was denied",
-    sqlite3.SQLITE_PROTOCOL: "its locks could not be had",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged; keep a copy and look at it with PRAGMA integrity_check",
+    sqlite3.SQLITE_PROTOCOL: "its locks could not be acquired",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; keep a copy and check it with PRAGMA integrity_check",
 }
 
 
@@ -28,15 +28,15 @@ def code(error: BaseException) -> int:
 
 
 def translate(error: sqlite3.Error, path: str) -> HoldfastError | None:
-    """The Holdfast error for an SQLite error after which nothing is written; None for a fault of the caller."""
+    """The Holdfast error for an SQLite error after which nothing was written; None for an error of the caller."""
     reason = code(error)
     if reason in _BUSY:
-        # SQLite does not say whether it has waited: a change of the journal mode, for one, is refused at once.
+        # SQLite does not report whether it has waited: a change of the journal mode, for one, is refused at once.
         return StoreUnavailable(
             f"another connection holds a lock on {path}; nothing was written. End its transaction, then try again"
         )
     if reason == sqlite3.SQLITE_NOTADB:
-        return ConfigError(f"{path} is not a SQLite database")
+        return ConfigError(f"{path} is not a SQLite database; use another file")
     if reason in _UNAVAILABLE:
         kind = StoreRefused if reason in _REFUSED else StoreUnavailable
         return kind(f"{path}: {_UNAVAILABLE[reason]} ({error}); nothing was written")

@@ -1,7 +1,7 @@
-"""Waking: listeners, notified by this store's own commits at once and by other processes' through SQLite's data version.
+"""Listeners: notified at once by this store's own commits, and by those of other processes through the data version.
 
-The watcher thread looks every few milliseconds, and only while somebody waits. A look that sees no change costs some
-microseconds; one that sees a change asks, per topic, whether it concerns it, so that a busy neighbour wakes nobody.
+The watcher thread polls every few milliseconds, and only while a listener waits. A poll without a change takes some
+microseconds; after a change it queries each topic, so that commits about other queues notify no listener.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from ..notify import wait_for
 from . import connection as connections
 from . import sql
 from .files import Files
-from .fork import Limiter
+from .fork import ForkLock
 
 BRISK_PAUSE, CALM_PAUSE = 0.008, 0.018
-"""Seconds between two looks: at first, and after a quiet second."""
+"""Seconds between two polls: at first, and after a second without changes."""
 BRISK_LOOKS = 125
-"""Looks that find nothing until the pauses become longer: a second of them."""
+"""Polls without a change until the pauses become longer: those of one second."""
 
 
 class SqliteListener:
-    """A listener that has the watcher look for as long as somebody waits for it."""
+    """A listener for whose topics the watcher polls while `wait` runs."""
 
     def __init__(self, listeners: Listeners, topics: frozenset[str]) -> None:
         self._listeners = listeners
         self.topics = topics
         self.event = asyncio.Event()
-        """Set to ring it, on the loop of whoever listens."""
+        """Set to notify it, on its own loop."""
         self.next: dict[str, tuple[int | None, int | None]] = {}
-        """By topic, what the watcher saw last: the next due time, and when the next limit key opens."""
+        """By topic, what the watcher read last: the next due time, and when the next limiter opens."""
 
     async def wait(self, timeout: float) -> None:
         if not self.event.is_set():
@@ -49,7 +49,7 @@ class SqliteListener:
 
 
 class Listeners:
-    """All listeners of one store object, and the watcher that rings them for other connections' commits."""
+    """All listeners of one store object, and the watcher that notifies them of other connections' commits."""
 
     def __init__(self, files: Files, connect: Callable[[], sqlite3.Connection]) -> None:
         self._files = files
@@ -63,7 +63,7 @@ class Listeners:
         self._ended = self._loop.create_future()
         self.connection: sqlite3.Connection | None = None
         self._seen: int | None = None
-        self._limiter = Limiter(self._part)
+        self._fork_lock = ForkLock(self._close_for_fork)
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -77,7 +77,7 @@ class Listeners:
         self._all.discard(listener)
 
     def notify(self, topics: set[str]) -> None:
-        """Ring for a commit of this store object."""
+        """Notify the listeners of these topics after a commit of this store object."""
         for listener in self._all:
             if not listener.topics.isdisjoint(topics):
                 listener.event.set()
@@ -93,7 +93,7 @@ class Listeners:
         self._waiting = self._waiting - {listener}
 
     def end(self) -> None:
-        """Let the watcher end."""
+        """Stop the watcher."""
         self._closing = True
         self._wanted.set()
 
@@ -105,12 +105,12 @@ class Listeners:
             listener.event.set()
 
     def forget(self) -> None:
-        """In a forked child."""
+        """In a forked child: never close the parent's connection."""
         connections.forget(self.connection, self._thread)
         self.connection = None
 
-    def _part(self) -> None:
-        """Before a fork, and at the end."""
+    def _close_for_fork(self) -> None:
+        """Close the connection: before a fork, and at the end."""
         self._files.close(self.connection)
         self.connection = None
 
@@ -120,10 +120,10 @@ class Listeners:
         try:
             self._look()
         except sqlite3.Error:
-            pass  # hints are only hints: polling goes on
+            pass  # notifications are hints: workers still poll
         finally:
-            with self._limiter.held:
-                self._part()
+            with self._fork_lock.lock:
+                self._close_for_fork()
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._ended.set_result, None)
 
@@ -137,15 +137,15 @@ class Listeners:
                     quiet = 0
                 continue
             try:
-                with self._limiter.held:
+                with self._fork_lock.lock:
                     quiet = 0 if self._look_once() else quiet
             except (sqlite3.OperationalError, UnicodeEncodeError):
-                pass  # busy for a moment, out of space, or a topic that cannot be: look again
+                pass  # busy for a moment, disk full, or a topic that cannot be encoded: poll again
             quiet += 1
             sleep(BRISK_PAUSE if quiet < BRISK_LOOKS else CALM_PAUSE)
 
     def _look_once(self) -> bool:
-        """Whether others have committed since the last look; rings whom that concerns."""
+        """Whether another connection has committed since the last poll; notifies the listeners concerned."""
         if self.connection is None:
             self.connection, self._seen = self._connect(), None
         version = self.connection.execute(sql.DATA_VERSION).fetchone()[0]
@@ -156,14 +156,14 @@ class Listeners:
         return True
 
     def _notify_concerned(self, connection: sqlite3.Connection) -> None:
-        """Ring each waiting listener that has a ready job, a new next due time, or an ended job among its topics."""
+        """Notify each waiting listener with a ready job, a new next due time, or an ended job among its topics."""
         concerned = [listener for listener in self._waiting if _concerned(connection, listener)]
         if concerned and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(_notify_all, concerned)
 
 
 def _concerned(connection: sqlite3.Connection, listener: SqliteListener) -> bool:
-    # Every topic is looked at, so that all next due times are noted.
+    # Every topic is queried, so that all next due times are updated.
     return sum(_concerns(connection, listener, topic) for topic in listener.topics) > 0
 
 
@@ -173,7 +173,7 @@ def _concerns(connection: sqlite3.Connection, listener: SqliteListener, topic: s
         due, opening = connection.execute(sql.NEXT, (name,)).fetchone()
         known_due, known_opening = listener.next.get(topic, (due, None))
         listener.next[topic] = due, opening
-        if due != known_due or opening not in (None, known_opening):  # a limit key may hold jobs of any queue
+        if due != known_due or opening not in (None, known_opening):  # a limit key may have deferred jobs of any queue
             return True
         return connection.execute(sql.ANY_READY, (name, name)).fetchone()[0] == 1
     row = connection.execute(sql.ENDED, (name,)).fetchone()

@@ -1,4 +1,4 @@
-"""The one connection that writes, on its own thread: every transaction, and the checkpoints."""
+"""The connection for writes, on its own thread: runs every transaction and the checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...core.errors import HoldfastError, OutcomeUnknown, StoreLost, StoreUnavai
 from . import connection as connections
 from . import place, schema, sql, trouble, version
 from .files import Files
-from .fork import Limiter
+from .fork import ForkLock
 from .lock import FileLock
 from .step import Mismatch, Step
 from .thread import Ticket
@@ -21,17 +21,17 @@ from .thread import Ticket
 T = TypeVar("T")
 
 WAL_EVERY = 8
-"""Commits between two looks at the size of the write-ahead log."""
+"""Commits between two checks of the size of the write-ahead log."""
 SHORTEST_WAL_PAUSE, LONGEST_WAL_PAUSE = 0.005, 0.16
-"""Seconds that a checkpoint gives readers to leave the log, after one that was in vain."""
+"""Seconds for which a checkpoint waits for readers of the log, after one that could not reset it."""
 
 
 class Writer:
-    """What the writing thread does. All of it, but for `forget`, runs there.
+    """The operations of the writing thread. All methods except `forget` run there.
 
-    1. Opens the file behind the lock file, and brings its schema up to date.
-    2. Runs each write as one transaction behind the lock file; says what became of it when it fails.
-    3. Copies the write-ahead log into the database when it is long, while nobody can write.
+    1. Opens the file under the lock file, and brings its schema up to date.
+    2. Runs each write as one transaction under the lock file; an error says whether it was written.
+    3. Copies the write-ahead log into the database when it is long, while no process can write.
     """
 
     def __init__(self, files: Files, clock: Clock, busy_timeout: float, synchronous: str) -> None:
@@ -48,15 +48,15 @@ class Writer:
         self._wal = Path(path + "-wal")
         self._wal_limit = connections.WAL_LIMIT
         self._pause = 0.0
-        self.limiter = Limiter(self._part)
+        self.fork_lock = ForkLock(self._close_for_fork)
 
     def open(self, ticket: Ticket[None]) -> None:
         version.check()
         try:
             place.check(self.path)
         except OSError as error:
-            raise StoreUnavailable(f"{self.path} cannot be looked at: {error.strerror}; nothing was written") from error
-        self._clock.boot()  # raises where a process cannot tell it, and so could not measure a lease
+            raise StoreUnavailable(f"{self.path} cannot be examined: {error.strerror}; nothing was written") from error
+        self._clock.boot()  # raises if this process has no boot clock, and so could not measure a lease
         lock = FileLock(self.path + "-lock")
         try:
             with lock:
@@ -70,10 +70,10 @@ class Writer:
             self._explain(error)
             raise
         self.lock = lock
-        version.say(version.INFO)
+        version.log_reset_bug(version.INFO)
 
     def close(self, _: object = None) -> None:
-        """Close behind the lock: the last connection of all copies the log into the database as it goes."""
+        """Close under the lock: the last connection copies the log into the database."""
         if self.lock is not None:
             with self.lock:
                 self._close_connections()
@@ -86,12 +86,12 @@ class Writer:
         self._checkpointer = self._connection = None
 
     def forget(self) -> None:
-        """In a forked child, or when the loop has ended; at a fork all files were closed."""
+        """In a forked child: never close the parent's connections; before the fork all were closed."""
         connections.forget(self._connection, self._checkpointer)
         self._connection = self._checkpointer = self.lock = None
 
-    def _part(self) -> None:
-        """Before a fork."""
+    def _close_for_fork(self) -> None:
+        """Close the connections before a fork."""
         if self.lock is not None:
             with self.lock:
                 self._close_connections()
@@ -122,7 +122,7 @@ class Writer:
             raise
 
     def write(self, work: Callable[[Step], T], ticket: Ticket[Any]) -> tuple[T, set[str]]:
-        """Run `work` in one transaction; its answer, and the topics to ring."""
+        """Run `work` in one transaction; its answer, and the topics to notify."""
         connection, lock = self._open_connection()
         lock.acquire()
         try:
@@ -135,17 +135,17 @@ class Writer:
         return done
 
     def _confirm(self) -> None:
-        """After a commit: whether it went to the files that bear the names."""
+        """Raise OutcomeUnknown if a commit may have gone to files that were deleted or replaced."""
         try:
             self._files.check_all()
         except StoreLost as error:
             raise OutcomeUnknown(
-                f"{error.what}; the last write went to the earlier file, and is lost unless that is put back"
+                f"{error.what}; the last write went to the old file, and is lost unless that file is restored"
             ) from error
         except StoreUnavailable as error:
             raise OutcomeUnknown(
-                f"{self.path}: the last write was committed, but the file or its log could not be looked at afterwards"
-                f" ({error.__cause__}): whether they were replaced before is not known"
+                f"{self.path}: the last write was committed, but the file or its log could not be examined afterwards"
+                f" ({error.__cause__}): if they were replaced before the commit, the write is lost"
             ) from error
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[Step], T]) -> tuple[T, set[str]]:
@@ -177,7 +177,7 @@ class Writer:
         try:
             connections.roll_back(connection)
         except sqlite3.Error:
-            # A connection that cannot even roll back is replaced; the transaction dies with it.
+            # A connection that cannot roll back is replaced, which ends the transaction.
             self._reconnect()
 
     def _reconnect(self) -> None:
@@ -204,10 +204,10 @@ class Writer:
         return connection
 
     def _failed_commit(self, connection: sqlite3.Connection, error: sqlite3.Error) -> HoldfastError:
-        """Settle what a failed COMMIT left behind: its frames may stand in the log, and would return after a crash.
+        """The error for a failed COMMIT, whose frames may be in the log and would come back after a crash.
 
-        A further commit overwrites them. Where that fails too, nobody knows what a recovery would find. But what could
-        not be written ends before the frame that would have made it a commit.
+        Another commit overwrites them. If that fails too, the outcome of a recovery is unknown. After a failed write
+        (SQLITE_IOERR_WRITE) the frame that marks a commit is missing.
         """
         if trouble.code(error) != sqlite3.SQLITE_IOERR or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE:
             self._roll_back(connection)
@@ -216,18 +216,20 @@ class Writer:
             self._roll_back(connection)
             self._open_connection()[0].execute(sql.SEAL)
         except (sqlite3.Error, HoldfastError):
-            return OutcomeUnknown(f"{self.path}: the disk failed while the write was made durable ({error})")
+            return OutcomeUnknown(
+                f"{self.path}: the disk reported an error during the commit ({error}); it may have been written"
+            )
         return StoreUnavailable(f"{self.path}: the disk reported an error ({error}); nothing was written")
 
     def _explain(self, error: BaseException) -> None:
-        """Raise the Holdfast error that an SQLite error stands for, if it does."""
+        """Raise the Holdfast error for an SQLite error, if there is one."""
         if isinstance(error, sqlite3.DatabaseError) and self.lock is not None:
             self._files.check()
         if isinstance(error, sqlite3.Error) and (meaning := trouble.translate(error, self.path)):
             raise meaning from error
 
-    def tend(self) -> None:
-        """After an operation: if the log has grown long, copy it into the database."""
+    def maintain(self) -> None:
+        """Copy the log into the database if it has grown long; called after each operation."""
         if self._countdown > 0 or self._connection is None or self.lock is None:
             return
         self._countdown = WAL_EVERY
@@ -238,19 +240,18 @@ class Writer:
             elif size > self._wal_limit:
                 with self.lock:
                     self._checkpoint(self._connection)
-                # If readers keep it from beginning anew, let it grow before the next attempt, and give them more time.
+                # If readers prevent its reset, let it grow before the next attempt, and give them more time.
                 self._wal_limit = size + connections.WAL_LIMIT
                 self._pause = min(LONGEST_WAL_PAUSE, self._pause * 2 or SHORTEST_WAL_PAUSE)
         except (OSError, sqlite3.Error):
-            # A log that stays long costs disk, not jobs; the next look tries again.
-            pass
+            pass  # a long log costs disk space, not jobs; the next check tries again
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Copy the log while this thread holds both the lock file and SQLite's write lock, so that nothing can race it.
 
-        The next write then begins the log anew and cuts it to its limit, if no reader is still in it. After an attempt
-        in vain, wait for readers that hold back the copying, copy, and wait for those that came in the meantime; still
-        later ones read the database alone.
+        The next write then restarts the log and truncates it to its limit, if no reader still uses it. After an attempt
+        that failed, wait for readers that block the copying, copy, and wait for those that came in the meantime; later
+        ones read only the database.
         """
         if self._checkpointer is None:
             self._checkpointer = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)

@@ -15,7 +15,7 @@ class Harness(ABC):
     """A store's place, and everything that was opened there during one test. `folder` is empty and its own."""
 
     features: ClassVar[frozenset[str]] = frozenset({"hints"})
-    """What the suite can ask for beyond the store's own features; a store whose listeners never ring leaves `hints` out.
+    """What the suite can use beyond the store's own features; without `hints` listeners are never notified.
 
     `manual_time`: time stands still between two pass_time(); `wall_jumps`: jump_wall() works;
     `reboots`: reboot() works; `write_count`: write_count() works.

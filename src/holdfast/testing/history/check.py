@@ -14,7 +14,8 @@ from .rules import OF_ALL, OF_ANY_JOB, OF_JOB
 
 STORIES = 3
 _SHOWN = (
-    "fence", "attempt", "reset_count", "state", "outcome", "holder", "key", "says", "what", "nonce", "run_at", "priority",
+    "fence", "attempt", "reset_count", "state", "outcome", "holder", "key", "says", "what", "nonce", "run_at",
+    "priority",
     "expect", "result", "started_at",
 )  # fmt: skip
 
@@ -38,7 +39,7 @@ class Verdict:
         """Every rule that was broken, and the whole story of the first jobs that broke one."""
         if not self.broken:
             return f"{self.jobs} acknowledged jobs, {self.history.length} events: every rule holds"
-        lines = [f"{len(self.broken)} times a rule was broken, over {self.jobs} acknowledged jobs"]
+        lines = [f"{len(self.broken)} violations of rules, over {self.jobs} acknowledged jobs"]
         lines += [f"  {one.rule}: job {one.job or '-'}: {one.what}" for one in self.broken[:20]]
         for job in islice(dict.fromkeys(one.job for one in self.broken if one.job), STORIES):
             lines += ["", f"job {job}", *story(self.history, job)]
@@ -66,7 +67,7 @@ def story(history: History, job: str) -> list[str]:
     """Everything that the journal has about one job, in order."""
     life = history.lives.get(job)
     if life is None:
-        return ["  (the journal does not know it)"]
+        return ["  (the journal has no entry of this job)"]
     fates: dict[int, Asked] = {one.asked: one for one in (*life.inserts, *life.notes, *life.changes)}
     fates |= {one.asked: one for end in life.ends.values() for one in end.sent}
     lines: list[str] = []

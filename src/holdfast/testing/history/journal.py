@@ -130,7 +130,7 @@ class JournalFile:
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._pid = os.getpid()
         if os.write(self._file, data) != len(data):
-            raise OSError(f"{self.path}: a journal needs room for whole lines")
+            raise OSError(f"{self.path}: a line was written only in part; free space on the disk")
 
 
 def read(path: str | Path) -> Iterator[Entry]:

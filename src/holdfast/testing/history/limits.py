@@ -26,7 +26,7 @@ def no_limit_key_runs_more_than_it_may(history: History) -> Iterator[Broken]:
         for _, change, claim in sorted(changes, key=lambda one: one[:2]):
             held += change
             if held > claim.entry.room:
-                what = f"{held} jobs of limit key {limit_key!r} were held at once; {claim.entry.room} may be"
+                what = f"{held} jobs of limit key {limit_key!r} ran at once; the limit is {claim.entry.room}"
                 yield Broken(no_limit_key_runs_more_than_it_may.__name__, claim.entry.job, what)
                 break
 

@@ -55,10 +55,10 @@ def final(records: Iterable[Record]) -> list[Entry]:
     """The jobs as the store has them at the end."""
     return [
         Entry(
-            "final", job=record.id, state=record.state, fence=record.fence, reset_count=record.reset_count, attempt=record.attempt,
-            max_attempts=record.max_attempts, key=record.key or "", result=digest(record.result), task=record.task,
-            what=record.error or "", waiting_for=waiting.write(record.waiting_for) or "",
-            past=[Past(one.fence, one.reset_count, one.started_at, one.ended_at, one.outcome) for one in history(record)],
+            "final", job=record.id, state=record.state, fence=record.fence, reset_count=record.reset_count,
+            attempt=record.attempt, max_attempts=record.max_attempts, key=record.key or "", task=record.task,
+            result=digest(record.result), what=record.error or "", waiting_for=waiting.write(record.waiting_for) or "",
+            past=[Past(it.fence, it.reset_count, it.started_at, it.ended_at, it.outcome) for it in history(record)],
         )
         for record in records
     ]  # fmt: skip

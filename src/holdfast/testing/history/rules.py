@@ -31,7 +31,7 @@ def no_acknowledged_job_is_lost(life: Life) -> Found:
     known = bool(life.acks) or any(one.says == "ok" for one in life.inserts)
     excused = life.may_be_gone and (life.run.terms.deletes or not life.acks)
     if known and life.final is None and not excused:
-        yield "it was acknowledged, and the store does not know it any more"
+        yield "it was acknowledged, but it is not in the store"
 
 
 def every_job_has_an_end(life: Life) -> Found:
@@ -43,16 +43,16 @@ def every_job_has_an_end(life: Life) -> Found:
 def nothing_is_written_that_was_called_unwritten(life: Life) -> Found:
     """U: "nothing was written" is true."""
     if life.denied:
-        yield "its program was told that nothing was written, and yet the job is there"
+        yield "its program got StoreUnavailable (nothing written), but the job exists"
     if life.final is not None and life.inserts and all(one.says == "failed" for one in life.inserts):
-        yield "every insert was told that nothing was written, and yet the job is there"
+        yield "every insert got StoreUnavailable (nothing written), but the job exists"
     for fence in {end.entry.fence for end in life.ends.values()}:
         ends = [end for end in life.ends.values() if end.entry.fence == fence]
         again = [claim for claim in life.claims if claim.entry.fence > fence]
         if not life.run.terms.everybody and fence in _swept(life):
             continue  # by somebody who tells nothing
         if again and all(one.says == "failed" for end in ends for one in end.sent) and not _changed(life, fence):
-            yield f"every end of the claim with fence {fence} was told that nothing was written, and yet it ended"
+            yield f"every end of the claim with fence {fence} got StoreUnavailable (nothing written), but it ended"
 
 
 def one_end_per_life(life: Life) -> Found:
@@ -70,8 +70,8 @@ def one_end_per_life(life: Life) -> Found:
                 terminal.setdefault(lived, []).append((change.entry.fence, change.entry.state))
     for lived, ends in terminal.items():
         if len(ends) > 1:
-            told = ", ".join(f"{state} with fence {fence}" for fence, state in ends)
-            yield f"it ended {len(ends)} times in life {lived}: {told}"
+            listed = ", ".join(f"{state} with fence {fence}" for fence, state in ends)
+            yield f"it ended {len(ends)} times at reset_count {lived}: {listed}"
         last = min(fence for fence, _ in ends)
         for claim in life.claims:
             if claim.entry.reset_count == lived and claim.entry.fence > last:
@@ -111,7 +111,7 @@ def a_claim_ends_before_the_next(life: Life) -> Found:
             change.entry.fence == fence and change.asked < following.told and change.says != "no"
             for change in life.changes
         ):
-            yield f"it was claimed with fence {following.entry.fence} while nobody had ended the claim with {fence}"
+            yield f"it was claimed with fence {following.entry.fence} before the claim with fence {fence} had ended"
     if life.run.terms.store_time and life.final is not None:
         # A store may take the time of a claim at any moment of the call that made it.
         calls = {claim.entry.fence: claim.entry.at - claim.asked_at for claim in life.claims}
@@ -183,7 +183,8 @@ def starts_stay_within_the_bound(life: Life) -> Found:
         if entry.fence not in uncharged:
             starts[entry.reset_count] = starts.get(entry.reset_count, 0) + 1
             if 0 < entry.max_attempts < starts[entry.reset_count]:
-                yield f"{starts[entry.reset_count]} charged starts in life {entry.reset_count}; {entry.max_attempts} were allowed"
+                count, allowed = starts[entry.reset_count], entry.max_attempts
+                yield f"{count} charged starts at reset_count {entry.reset_count}; {allowed} were allowed"
     fences = [entry.fence for entry in life.began]
     for fence in {fence for fence in fences if fences.count(fence) > 1}:
         yield f"its code was run twice under fence {fence}"
@@ -233,7 +234,7 @@ def a_step_is_remembered(life: Life) -> Found:
 def nothing_stays_with_the_dead(life: Life) -> Found:
     """N: once faults have stopped, a lost claim is over within lease + sweep."""
     if life.held is not None:
-        yield f"longer than lease + sweep after the faults had stopped, it was still held by dead {life.held.holder}"
+        yield f"lease + sweep after the last fault, its claim still belonged to the expired holder {life.held.holder}"
 
 
 OF_ANY_JOB: tuple[OfJob, ...] = (no_acknowledged_job_is_lost, every_job_has_an_end, nothing_stays_with_the_dead)
@@ -265,15 +266,14 @@ def one_job_per_key(history: History) -> Iterator[Broken]:
             jobs.setdefault(key, {})[life.id] = None
     for key, ids in jobs.items():
         if len(ids) > 1 and not any(history.lives[id].may_be_gone for id in ids):
-            yield Broken(one_job_per_key.__name__, next(iter(ids)), f"key {key!r} stands for {', '.join(ids)}")
+            yield Broken(one_job_per_key.__name__, next(iter(ids)), f"key {key!r} has several jobs: {', '.join(ids)}")
 
 
 def the_first_in_order_is_claimed_first(history: History) -> Iterator[Broken]:
-    """O: a claim never passes over a job of its queue that stood before, and was there all the while.
+    """O: a claim never skips a job of its queue that came first and was ready all the time.
 
-    Held to it are jobs of no limit key that were due at once and are claimed for the first time: none of these was taken by
-    an ask that was never answered. But such an ask may have them locked, and then, where a store has locks, nothing is
-    said about what was claimed since.
+    Checked are jobs without a limit key that were due at once and are claimed for the first time: none was taken by an
+    ask that was never answered. Such an ask may have locked them; then a store with locks is not checked further.
     """
     if not history.terms.store_time:
         return
@@ -313,7 +313,7 @@ def _passed_over(ready: list[tuple[int, int, Claim]], claims: list[Claim]) -> It
             if place >= claim.place:
                 break
             if there < claim.asked and taken > claim.told and job != claim.entry.job:
-                what = f"it stood at {place} when {claim.entry.job} was claimed, which stood at {claim.place}"
+                what = f"it waited at {place} when {claim.entry.job} was claimed, which waited at {claim.place}"
                 yield Broken(the_first_in_order_is_claimed_first.__name__, job, what)
                 break
 

@@ -27,7 +27,7 @@ def one_job_at_a_time_per_key(history: History) -> Iterator[Broken]:
                 until, holder = max((until, holder), (_until(unique, *there[at]), there[at][0].id))
                 at += 1
             if (made.told_at if unique == "window" else made.told) < until:
-                what = f"it was made for key {key!r}, which stood for {holder} ({unique})"
+                what = f"it was made for key {key!r}, which belonged to {holder} ({unique})"
                 yield Broken(one_job_at_a_time_per_key.__name__, life.id, what)
 
 

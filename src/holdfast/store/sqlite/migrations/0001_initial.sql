@@ -1,6 +1,6 @@
 -- Version 1: the whole schema.
 --
--- The file may also hold the user's own tables, so every name begins with holdfast_ and user_version is left to them.
+-- The file may also have the user's own tables, so every name begins with holdfast_ and user_version is not used.
 -- Times are whole microseconds: since 1970 (UTC) in job and key, since the machine's boot in holder.
 
 CREATE TABLE holdfast_schema (
@@ -8,8 +8,8 @@ CREATE TABLE holdfast_schema (
     applied_at INTEGER NOT NULL
 );
 
--- The columns stand in the order of holdfast.job.Record, with the store's own (nonce, settled, bounds) among the last.
--- AUTOINCREMENT: a number is never given twice, so a stale one can never mean another job.
+-- The columns are in the order of holdfast.core.job.Record, with the store's own (nonce, settled, bounds) near the end.
+-- AUTOINCREMENT: a seq is never used twice, so a stale one can never name another job.
 CREATE TABLE holdfast_job (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
@@ -30,7 +30,7 @@ CREATE TABLE holdfast_job (
     token INTEGER NOT NULL DEFAULT 0,
     holder TEXT,
     pid INTEGER,
-    quarantined INTEGER NOT NULL DEFAULT 0 CHECK (quarantined IN (0, 1)),   -- claims look for these two alone
+    quarantined INTEGER NOT NULL DEFAULT 0 CHECK (quarantined IN (0, 1)),   -- claims look only for 0 and 1
     crashes INTEGER NOT NULL DEFAULT 0,
     cancel INTEGER NOT NULL DEFAULT 0,
     started_at INTEGER,
@@ -46,35 +46,35 @@ CREATE TABLE holdfast_job (
     retry TEXT,
     history TEXT,
     nonce INTEGER NOT NULL DEFAULT 0,
-    settled INTEGER,            -- the nonce of the last settlement, by which a re-sent one is recognised
+    settled INTEGER,            -- the nonce of the last settlement, by which a repeated one is recognised
     waiting_for TEXT,                 -- what it waits for
     limit_key TEXT,                  -- the limit key's name
     bounds TEXT,                -- the limit key's numbers, as JSON: [running, interval, burst, weight]
-    extra BLOB,                 -- the core's own words
-    saves INTEGER NOT NULL DEFAULT 0,   -- checkpoints are numbered, so that one which comes late is known
+    extra BLOB,                 -- internal metadata of the core
+    saves INTEGER NOT NULL DEFAULT 0,   -- number of the last checkpoint, so that an older one that comes late is ignored
     changed_at INTEGER
 );
 
--- What a claim takes, in its order; quarantined jobs stand apart.
+-- Ready jobs, in the order of claims; quarantined jobs separately.
 CREATE INDEX holdfast_ready ON holdfast_job (queue, quarantined, priority, run_at, seq) WHERE state = 'queued';
--- What becomes ready by the clock.
+-- Jobs that become ready at a time.
 CREATE INDEX holdfast_due ON holdfast_job (queue, run_at, seq) WHERE state IN ('scheduled', 'failed');
--- What a holder has.
+-- Running jobs by holder.
 CREATE INDEX holdfast_running ON holdfast_job (holder) WHERE state = 'running';
--- The dead letters and the cancelled, newest last.
+-- Dead and cancelled jobs, newest last.
 CREATE INDEX holdfast_unsuccessful ON holdfast_job (state, seq) WHERE state IN ('dead', 'cancelled');
--- What retention removes.
+-- Ended jobs by the end of their retention.
 CREATE INDEX holdfast_expiry ON holdfast_job (expires_at) WHERE expires_at IS NOT NULL;
--- What waits for something, newest last.
+-- Jobs that wait for something, newest last.
 CREATE INDEX holdfast_waiting_for ON holdfast_job (waiting_for) WHERE waiting_for IS NOT NULL;
--- What limit keys hold, in the order in which it is let go.
+-- Jobs deferred by limits, in the order of their release.
 CREATE INDEX holdfast_deferred ON holdfast_job (waiting_for, priority, run_at, seq) WHERE waiting_for IS NOT NULL AND limit_key IS NOT NULL;
--- What runs of a limit key; with the state, so that counting reads no job.
+-- Running jobs by limit key; with the state, so that counting reads no job.
 CREATE INDEX holdfast_limit_key ON holdfast_job (limit_key, state) WHERE limit_key IS NOT NULL AND state = 'running';
--- What waits, but not for its time alone.
+-- Blocked jobs.
 CREATE INDEX holdfast_blocked ON holdfast_job (queue) WHERE state = 'blocked';
 
--- Big payloads stand apart, so that a claim or a settle does not write them again.
+-- Big payloads are in a table of their own, so that a claim or a settlement does not write them again.
 CREATE TABLE holdfast_payload (
     seq INTEGER PRIMARY KEY,
     body BLOB NOT NULL
@@ -84,12 +84,12 @@ BEGIN
     DELETE FROM holdfast_payload WHERE seq = old.seq;
 END;
 
--- What jobs print, in pieces, the newest kept within a limit; it goes with its job.
+-- The output of jobs, in pieces, the newest kept within a limit; removed with its job.
 CREATE TABLE holdfast_output (
     seq INTEGER NOT NULL,       -- the job's
     position INTEGER NOT NULL,  -- in bytes over all claims of the job
-    fence INTEGER NOT NULL,     -- of the claim that printed it
-    at INTEGER NOT NULL,        -- in bytes since that claim began to print
+    fence INTEGER NOT NULL,     -- of the claim that wrote it
+    at INTEGER NOT NULL,        -- in bytes since the beginning of that claim's output
     data BLOB NOT NULL,
     PRIMARY KEY (seq, position)
 );
@@ -98,7 +98,7 @@ BEGIN
     DELETE FROM holdfast_output WHERE seq = old.seq;
 END;
 
--- Ended jobs are counted as they come and go: there may be millions, and a look at the queues must not read them.
+-- Counts of ended jobs: there may be millions, and the statistics of queues must not read them.
 CREATE TABLE holdfast_ended (
     queue TEXT NOT NULL,
     state TEXT NOT NULL,
@@ -111,12 +111,12 @@ CREATE TABLE holdfast_key (
     key TEXT NOT NULL PRIMARY KEY,
     id TEXT NOT NULL,
     fingerprint TEXT NOT NULL,
-    expires_at INTEGER,         -- NULL while the job lives
+    expires_at INTEGER,         -- NULL until the job has ended
     made_at INTEGER NOT NULL DEFAULT 0  -- when its job was made
 );
 CREATE INDEX holdfast_key_expiry ON holdfast_key (expires_at) WHERE expires_at IS NOT NULL;
 
--- Whoever holds claims. A lease counts only within the boot that it was given in.
+-- Holders of claims. A lease is valid only within the boot in which it was renewed.
 CREATE TABLE holdfast_holder (
     id TEXT NOT NULL PRIMARY KEY,
     about TEXT NOT NULL,        -- JSON of holdfast.job.Holder
@@ -124,7 +124,7 @@ CREATE TABLE holdfast_holder (
     renewed_at INTEGER NOT NULL,
     expires INTEGER NOT NULL,
     boot_id TEXT NOT NULL,
-    seen_at INTEGER NOT NULL    -- the wall clock at the last beat, for people
+    seen_at INTEGER NOT NULL    -- the wall clock at the last heartbeat, for display
 );
 
 -- Config, pauses, schedules: small JSON values with a version for compare-and-set.
@@ -136,33 +136,33 @@ CREATE TABLE holdfast_record (
     UNIQUE (kind, name)
 );
 
--- What is remembered of a limit key (holdfast.core.limiter.Limiter). One of which nothing is to be remembered has no row.
+-- The limiter of a limit key (holdfast.core.limiter.Limiter). An empty limiter has no row.
 CREATE TABLE holdfast_limiter (
     limit_key TEXT NOT NULL PRIMARY KEY,
     tat INTEGER NOT NULL DEFAULT 0,
     rest_until INTEGER NOT NULL DEFAULT 0,
     finish INTEGER NOT NULL DEFAULT 0,
-    opens_at INTEGER            -- NULL: not by the clock
+    opens_at INTEGER            -- NULL: not at a time
 ) WITHOUT ROWID;
 CREATE INDEX holdfast_opening ON holdfast_limiter (opens_at, limit_key) WHERE opens_at IS NOT NULL;
 CREATE INDEX holdfast_idle ON holdfast_limiter (max(tat, rest_until, finish));
 
--- One row: until when moves are kept (microseconds since 1970).
+-- One row: until when transitions are recorded (microseconds since 1970).
 CREATE TABLE holdfast_watch (
     until INTEGER NOT NULL
 );
 INSERT INTO holdfast_watch (until) VALUES (0);
 
--- What moved, while somebody watches: one row per commit. `upto` counts the moves of this row and all before it.
+-- Transitions, while a client reads them: one row per commit. `upto` counts the transitions up to this row.
 CREATE TABLE holdfast_move (
     upto INTEGER NOT NULL PRIMARY KEY,
     at INTEGER NOT NULL,
     moved TEXT NOT NULL         -- JSON: [[id, state], …]
 );
 
--- How claims ended, minute by minute.
+-- Statistics of ended claims, per minute.
 CREATE TABLE holdfast_minute (
-    at INTEGER NOT NULL,        -- its beginning
+    at INTEGER NOT NULL,        -- the beginning of the minute
     queue TEXT NOT NULL,
     outcome TEXT NOT NULL,
     count INTEGER NOT NULL,
