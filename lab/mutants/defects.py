@@ -155,7 +155,7 @@ DEFECTS = (
     ),
     Defect(
         "U", "a flow that runs is said not to be stored", "flows/release.py",
-        "except Exception as error:  # noqa: BLE001  # whatever a driver raises: what the caller asked for is written",
+        "except Exception as error:  # noqa: BLE001  # a driver may raise anything; the pending work is written",
         "except ZeroDivisionError as error:",
         FLOW_WRITES + "test_a_flow_that_is_said_to_be_enqueued and sqlite",
     ),
@@ -641,7 +641,7 @@ DEFECTS = (
     ),
     Defect(
         "D", "a step goes on before its result is kept", "tasks/durable_steps.py",
-        "        await asyncio.shield(keeping)  # the step is done, though the run may be stopped now\n", "",
+        "        await asyncio.shield(keeping)  # the step is done, even if the run is stopped now\n", "",
         seeds=1500,
     ),
     Defect(

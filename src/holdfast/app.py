@@ -1,4 +1,4 @@
-"""The app as programs see it: its tasks, the everyday verbs, and the services for the rest."""
+"""The app: its tasks, the common operations, and the services for the rest."""
 
 from __future__ import annotations
 
@@ -147,14 +147,14 @@ class Holdfast:
         await self._parts.runtime.leave_block()
 
     async def open(self) -> None:
-        """Connect now, and live on this loop until it ends or the app is closed.
+        """Connect now, and use this loop until it ends or the app is closed.
 
-        An app that lives in the background moves here. One that another loop has opened stays there.
+        An app on a background loop moves here. An app that another loop has opened stays there.
         """
         await self._parts.runtime.open()
 
     async def close(self) -> None:
-        """Write what was handed in, then disconnect. The app may be used again: it opens anew."""
+        """Write all accepted operations, then disconnect. The app can be used again: it reopens."""
         await self._parts.runtime.close()
 
     @property
@@ -179,15 +179,15 @@ class Holdfast:
     @overload
     def task(self, /, **options: Unpack[BatchOptions]) -> BatchMaker: ...
     def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-        """Register a function as a task, plainly or with options of its own.
+        """Register a function as a task, with or without options.
 
         `run_in`: "loop" for async functions, "thread" for plain ones; "process" (a pool) or "isolated" (a fresh process
         per job, killable) for either, with a limit of `memory` where given, such as "2GB". `retry`: a Backoff, or a
-        function of (exception, attempt) that answers seconds to wait, or None to give up. `payload=True` hands over the
-        JSON object whole. A parameter annotated `Context` receives the running job's context. `unique`, `expires`: of its
-        jobs, where `using` says nothing else. `limit`: how many of its jobs run and how often one starts, over
-        all workers. `batch`: one call handles up to so many jobs, gathered for at most `wait` seconds; the function
-        takes the list of what each was enqueued with.
+        function of (exception, attempt) that returns seconds to wait, or None to give up. `payload=True` passes the
+        JSON object as one argument. A parameter annotated `Context` receives the running job's context. `unique`,
+        `expires`: of its jobs, unless `using` sets them. `limit`: maximum concurrency and start rate of its jobs, over
+        all workers. `batch`: one call handles up to so many jobs, collected for at most `wait` seconds; the function
+        takes the list of their arguments.
         """
         if fn is None:
             return partial(self._parts.registry.declare, **options)
@@ -205,11 +205,11 @@ class Holdfast:
         jitter: float | timedelta = 0.0,
         overlap: str = "allow",
     ) -> Callable[[F], F]:
-        """Enqueue a task by the clock: a cron line in a time zone, or `every` so many seconds.
+        """Enqueue a task on a schedule: a cron line in a time zone, or `every` so many seconds.
 
-        It is called without arguments: `app.schedules.put` takes some. `name`: of the schedule, where a task has two.
-        `catch_up`: missed runs that are made up for (0 none, 1 one for all, n up to n). `jitter`: put each run off by
-        up to so many seconds. `overlap="skip"`: no run while the last one's job has not ended.
+        It is called without arguments: `app.schedules.put` takes some. `name`: of the schedule, if a task has two.
+        `catch_up`: missed runs that are made up for (0 none, 1 one for all, n up to n). `jitter`: delay each run by up
+        to so many seconds. `overlap="skip"`: no run while the job of the previous one has not ended.
         """
         rule = checked(made_rule(line, every, tz=tz, catch_up=catch_up, jitter=jitter, overlap=overlap))
 
@@ -264,9 +264,9 @@ class Holdfast:
     @overload
     def on(self, name: str, /) -> Callable[[H], H]: ...
     def on(self, name: str, handler: Any = None, /) -> Any:
-        """Have every event of this name (`*`: of any) handed to a plain function; also as a decorator.
+        """Call a plain function with every event of this name (`*`: any); also as a decorator.
 
-        It is called in this process, usually on the app's loop, after the store has written what it tells of: be quick.
+        It is called in this process, usually on the app's loop, after the store has written the change: be quick.
         """
         events = self._parts.events
 
@@ -279,7 +279,7 @@ class Holdfast:
     # -- enqueue
 
     async def enqueue(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
-        """Enqueue a task, a registered name, or any importable callable; others travel pickled where switched on."""
+        """Enqueue a task, a registered name, or any importable callable; others are pickled if that is enabled."""
         call = self._parts.registry.call(fn, args, kwargs)
         return await self._parts.enqueue.enqueue_call(call.task, call.options, call.args, call.kwargs)
 
@@ -296,17 +296,17 @@ class Holdfast:
     async def submit(
         self, name: str, payload: bytes, /, *, json: bool = False, **options: Unpack[JobOptions]
     ) -> Handle[Any]:
-        """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""
+        """Store a job with a payload of raw bytes (with `json`: JSON text), and the options of `using`."""
         return await self._parts.enqueue.submit(name, payload, json=json, **options)
 
     async def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> FlowHandle:
-        """Store all jobs of a flow, or none, and begin it. With an `id` it can be called again: the flow stays one."""
+        """Store and start all jobs of a flow, or none. With an `id` the call can be repeated."""
         return await self._parts.flows.enqueue(flow, id)
 
     # -- one job
 
     def handle(self, id: str) -> Handle[Any]:
-        """A handle on a job, from its id alone."""
+        """A handle on a job, from its id."""
         return self._parts.handles.handle(id)
 
     async def job(self, id: str) -> Job:
@@ -314,40 +314,40 @@ class Holdfast:
         return await self._parts.handles.job(id)
 
     async def explain(self, id: str) -> Explanation:
-        """Why a job is not running, in words."""
+        """Why a job is not running, as text."""
         return await self._parts.inspection.explain(id)
 
     async def output(self, id: str, position: int = 0) -> list[Printed]:
-        """What a job has printed from a position on, 1 MiB or a little more at a time."""
+        """A job's output from an offset on, about 1 MiB at a time."""
         return await self._parts.inspection.output(id, position)
 
     async def cancel(self, id: str) -> bool:
-        """End a waiting job, ask a running one to stop; False if it had ended already. Of a flow: all of its jobs."""
+        """Cancel a waiting job, ask a running one to stop; False if it had ended. For a flow: all of its jobs."""
         return await self._parts.operations.cancel(id)
 
     async def retry(self, id: str) -> Job:
-        """Run an ended job again, from attempt 0, its history kept; or a waiting one at once.
+        """Run an ended job again, from attempt 0, keeping its history; or a waiting one at once.
 
-        Of a flow: what died, and then what was not run because of it. A job of a flow takes along what waited for it.
+        For a flow: its dead jobs, and then their dependents that did not run. A job of a flow: with its dependents.
         """
         return await self._parts.operations.retry(id)
 
     async def delete(self, id: str) -> None:
-        """Remove a job that is not running, and whose flow, if it is of one, has ended. Of a flow: all of its jobs."""
+        """Delete a job that is not running and whose flow, if any, has ended. For a flow: all of its jobs."""
         await self._parts.operations.delete(id)
 
     async def update_meta(self, id: str, /, **meta: Any) -> None:
-        """Add to the meta of a job that lives."""
+        """Merge into the meta of a job that has not ended."""
         await self._parts.operations.update_meta(id, meta)
 
     async def mark_failed(self, id: str, error: str | BaseException) -> None:
-        """A monitor's word about a lost job: end its claim as failed, as its worker would have."""
+        """For a monitor that knows that a run is lost: end its claim as failed, as its worker would have."""
         await self._parts.claims.mark_failed(id, error)
 
     async def signal(self, name: str, value: Any = None) -> int:
-        """Wake every job that waits for this signal, and hand it the value; how many.
+        """Wake every job that waits for this signal, and pass it the value; returns how many.
 
-        It is kept for as long as keys are, for those who wait later. Sent again, it has the newer value.
+        The signal is kept for key_retention seconds, for jobs that wait later. Sending it again replaces the value.
         """
         return await self._parts.operations.signal(name, value)
 
@@ -373,36 +373,36 @@ class Holdfast:
         return await self._parts.inspection.stats()
 
     async def queues(self) -> tuple[list[QueueStats], int, tuple[Finding, ...]]:
-        """Every queue in numbers, the store's time, and what may lose jobs as the store is now."""
+        """The counts of every queue, the store's time, and current conditions that may lose jobs."""
         return await self._parts.inspection.queues()
 
     async def workers(self) -> list[WorkerInfo]:
-        """The live workers (and claims by hand), by node and pid."""
+        """The live workers (and manual claims), by node and pid."""
         return await self._parts.inspection.workers()
 
     async def transitions(self, since: str | None = None, limit: int = 1000) -> Transitions:
-        """What jobs did since the cursor of an earlier answer; None: from now on."""
+        """The transitions since the cursor of an earlier answer; None: from now on."""
         return await self._parts.inspection.transitions(since, limit)
 
     async def pause(
         self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
     ) -> bool:
-        """Start no more jobs of a queue, or of a task, or of a task with certain arguments; those that run go on.
+        """Start no more jobs of a queue, a task, or a task with certain arguments; running jobs continue.
 
-        A queue stands still at once. A task's jobs are put aside as they come up; workers hear of it within about a
-        poll interval. False where no job, live worker, schedule or task of this app has that queue or task: it is
-        paused all the same, and logged as a warning, since the name may be misspelled.
+        A queue is paused at once. Jobs of a task are deferred when they are claimed; workers notice the pause within
+        about a poll interval. False if no job, live worker, schedule or task of this app has that queue or task: it is
+        paused anyway, and a warning is logged, since the name may be misspelled.
         """
         return await self._parts.operations.pause(queue, task=task, where=where)
 
     async def resume(
         self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
     ) -> bool:
-        """Start them again; name what was paused as it was named then. False where nothing of that name was paused."""
+        """Lift a pause, named as it was set. False if nothing of that name was paused."""
         return await self._parts.operations.resume(queue, task=task, where=where)
 
     async def paused_tasks(self) -> list[Pause]:
-        """The pauses of tasks that hold, by name; `stats` tells of those of queues."""
+        """The active pauses of tasks, by name; `stats` has those of queues."""
         return await self._parts.operations.paused_tasks()
 
     async def claim(
@@ -414,9 +414,9 @@ class Holdfast:
         lease: float = MANUAL_LEASE,
         wait: float = 0.0,
     ) -> list[Claim]:
-        """Claim up to `limit` jobs by hand, under one lease, lost ones recovered first.
+        """Claim up to `limit` jobs manually, under one lease; lost claims are recovered first.
 
-        [] where there are none, and none came within `wait` seconds. They are released if this process ends.
+        [] if there are none within `wait` seconds. The claims are released if this process ends.
         """
         return await self._parts.claims.claim(queues, tasks=tasks, limit=limit, lease=lease, wait=wait)
 
@@ -424,17 +424,17 @@ class Holdfast:
 
     @property
     def flows(self) -> Flows:
-        """Jobs that wait for each other."""
+        """Jobs that depend on each other."""
         return self._parts.flows
 
     @property
     def schedules(self) -> Schedules:
-        """What is enqueued by the clock."""
+        """Cron schedules and intervals."""
         return self._parts.schedules
 
     @property
     def bulk(self) -> Bulk:
-        """Many jobs at once: search, count, change, retry the dead, purge, recover the lost."""
+        """Operations on many jobs: search, count, change, retry the dead, purge, recover lost claims."""
         return self._parts.bulk
 
     @property
@@ -444,20 +444,20 @@ class Holdfast:
 
     @property
     def timeseries(self) -> Timeseries:
-        """What charts show: how claims ended, and how deep the queues were, over time."""
+        """Data of charts: outcomes of claims and queue depths over time."""
         return self._parts.timeseries
 
     @property
     def webhooks(self) -> Webhooks:
-        """Who is told how jobs end."""
+        """HTTP notifications of the ends of jobs."""
         return self._parts.webhooks
 
     @property
     def config(self) -> Config:
-        """Settings kept in the store, for everybody who uses it."""
+        """Settings in the store, shared by all processes that use it."""
         return self._parts.config
 
 
 def parts_of(app: Holdfast) -> Parts:
-    """What an app is made of, for workers, servers and commands. It is not a part of the public API."""
+    """The parts of an app, for workers, servers and commands. Not part of the public API."""
     return app._parts  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001

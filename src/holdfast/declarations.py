@@ -1,4 +1,4 @@
-"""What every service declares of the records and changes that a worker may write over HTTP, in one list."""
+"""All declarations of the records and changes that a worker may write over HTTP, in one list."""
 
 from __future__ import annotations
 

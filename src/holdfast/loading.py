@@ -1,4 +1,4 @@
-"""From `-A module:app` to the user's app, and from an app to where a fresh process finds it."""
+"""Loads the user's app from `-A module:app`, and finds the address from which a new process can load an app."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from .app import Holdfast
 from .core.errors import ConfigError
 
 loading: list[str] = []
-"""The program that is being run here only for the sake of the app that it defines."""
+"""The program that is being run here only to get the app that it defines."""
 
 
 def refuse_while_loading() -> None:
-    """A program that starts to work as soon as it is imported would start itself again and again."""
+    """Reject a program that starts a worker on import: it would start itself again and again."""
     if loading:
-        raise ConfigError(
-            f"{loading[0]} starts a worker when it is imported: move that under `if __name__ == '__main__'`"
-        )
+        raise ConfigError(f"{loading[0]} starts a worker when imported: move that under `if __name__ == '__main__'`")
 
 
 def address_of(app: Holdfast) -> str:
-    """Where a fresh process finds this app: `module:name`, or `file.py:name` for a program's own file."""
+    """The address of this app for a new process: `module:name`, or `file.py:name` for a program's own file."""
     found: list[str] = []
     modules: list[tuple[str, object]] = list(sys.modules.items())  # some programs put other things there
     for name, module in modules:
@@ -32,9 +30,7 @@ def address_of(app: Holdfast) -> str:
             found += [f"{where}:{attribute}" for attribute, value in list(vars(module).items()) if value is app]
     if found:
         return min(found, key=_from_a_file)  # a module that can be imported, where there is one
-    raise ConfigError(
-        "a task that runs in its own process needs an app that the process can import: make it a global of a module"
-    )
+    raise ConfigError("a task in its own process needs an app that can be imported: make it a global of a module")
 
 
 def _from_a_file(address: str) -> bool:
@@ -52,7 +48,7 @@ def _place(name: str, module: ModuleType) -> str | None:
 
 
 def load_address(address: str) -> Holdfast:
-    """The app at an address that `address_of` gave."""
+    """The app at an address made by `address_of`."""
     where, _, attribute = address.rpartition(":")
     if not _from_a_file(address):
         return load_app(address)
@@ -61,9 +57,7 @@ def load_address(address: str) -> Holdfast:
     found = runpy.run_path(where, run_name="__mp_main__").get(attribute)
     loading.clear()
     if not isinstance(found, Holdfast):
-        raise ConfigError(
-            f"{where} has no Holdfast app named {attribute!r} when imported: create it outside of `__main__`"
-        )
+        raise ConfigError(f"{where} has no Holdfast app named {attribute!r} when imported: define it at the top")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What an app is made of: every service, each given what it needs. Workers, servers and commands are built on these."""
+"""The parts of an app: every service, with its dependencies. Workers, servers and commands are built on these."""
 
 from __future__ import annotations
 
@@ -72,16 +72,16 @@ class Parts:
 
     @property
     def session(self) -> Session:
-        """The open session, on the app's own loop."""
+        """The open session, on the app's loop."""
         return self.runtime.session
 
     @cached_property
     def flows(self) -> Flows:
-        """Jobs that wait for each other."""
+        """Jobs that depend on each other."""
         from .flows.service import Flows  # late: most programs that enqueue have none
 
         return Flows(self.runtime, self.registry, self.enqueue, self.handles, self.inspection)
 
 
 def _noop(*_: Any, **__: Any) -> None:
-    """Does nothing, durably, with whatever it is given."""
+    """Does nothing with any arguments."""

@@ -1,4 +1,4 @@
-"""What a person sees of a job: a frozen snapshot, its times aware, its values readable."""
+"""Read-only snapshots of jobs and workers for users, with aware times and decoded values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .core.operations import Holder, HolderInfo, QueueStats
 from .core.waiting import Waiting
 
 UNCHARGED = ("parked", "snoozed", "released", "paused")
-"""Outcomes of claims that were given back as they were."""
+"""Outcomes of claims that were released unchanged."""
 
 
 class AttemptInfo(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class AttemptInfo(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a job says it is."""
+    """The progress that a job has reported."""
 
     done: float
     total: float | None = None
@@ -48,18 +48,18 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class StepInfo(msgspec.Struct, frozen=True):
-    """A step of a job: finished, or waited in."""
+    """A step of a job: finished, or in which it is suspended."""
 
     kind: str
     """`step`, `sleep` or `signal`."""
     name: str
-    """A sleep's is its number."""
+    """A sleep is named by its number."""
     at: datetime | None
-    """When it was finished; a sleep has none."""
+    """When it was finished; None for a sleep."""
     until: datetime | None
-    """Until when it sleeps, or waits for its signal at the most."""
+    """The end of the sleep, or of the timeout."""
     late: bool
-    """The signal has not come in time."""
+    """The signal did not arrive before the timeout."""
     result: Any
 
 
@@ -101,7 +101,7 @@ class Job(msgspec.Struct, frozen=True):
     run_at: datetime
     created_at: datetime
     updated_at: datetime
-    """When it last came to another state or was changed: by an operator, or by its own progress, checkpoint or meta."""
+    """When its state last changed or it was last written: by an operator, or by its progress, checkpoint or meta."""
     started_at: datetime | None
     finished_at: datetime | None
     worker: str | None
@@ -121,21 +121,21 @@ class Job(msgspec.Struct, frozen=True):
     quarantined: bool
     history: tuple[AttemptInfo, ...]
     waiting_for: Waiting | None = None
-    """What it waits for besides its time."""
+    """What it waits for, besides its due time."""
     expires_at: datetime | None = None
-    """Too late to start, from then on."""
+    """It expires if it has not started by then."""
     limits: tuple[LimitInfo, ...] = ()
     """The limits that apply to it."""
     flow: str | None = None
     """The flow that it belongs to."""
     steps: tuple[StepInfo, ...] = ()
-    """What it has done so far, where it does it in steps."""
+    """Its steps so far, if it has any."""
     damage: dict[str, str] = {}
     """The fields whose stored value cannot be decoded, each with that value as text. Such a job does not run."""
     failures: int = 0
-    """Attempts of this life that failed or were lost."""
+    """Attempts since the last reset that failed or were lost."""
     last_error: str | None = None
-    """The error of the last attempt that had one, whatever came of the job since."""
+    """The error of the last attempt that had one, whatever happened since."""
 
 
 def job_view(record: Record) -> Job:
@@ -186,12 +186,12 @@ def job_view(record: Record) -> Job:
 
 
 def known_state(state: str) -> State:
-    """A stored state; one that is no state cannot go on, and is shown as blocked."""
+    """A stored state; an invalid one is shown as blocked."""
     return State(state) if state in STATES else State.BLOCKED
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
-    """A live worker process, or a claim made by hand."""
+    """A live worker process, or a manual claim."""
 
     id: str
     kind: str
@@ -228,7 +228,7 @@ def worker_info(seen: HolderInfo) -> WorkerInfo:
 
 
 def with_listeners(queues: Sequence[QueueStats], workers: Sequence[Holder]) -> list[QueueStats]:
-    """The queues with the number of their workers, by name; and those that have nothing but workers."""
+    """The queues with the number of their workers, by name; and queues that have only workers."""
     listeners = Counter(queue for worker in workers for queue in dict.fromkeys(worker.queues))
     known = {queue.name: msgspec.structs.replace(queue, listeners=listeners[queue.name]) for queue in queues}
     known |= {name: QueueStats(name, {}, listeners=count) for name, count in listeners.items() if name not in known}
@@ -245,11 +245,11 @@ STATE_WORDS = {
     "complete": State.SUCCEEDED,
     "success": State.SUCCEEDED,
 }
-"""Everyday words for states, taken beside their names."""
+"""Aliases of states, accepted as input."""
 
 
 def states_named(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """States from their names or everyday words; InvalidJob for any other."""
+    """States from their names or aliases; InvalidJob for any other."""
     one = isinstance(given, str) or not isinstance(given, Iterable)
     words: tuple[Any, ...] = () if given is None else (given,) if one else tuple(given)
     found: list[str] = []

@@ -150,9 +150,7 @@ class Enqueue:
                 f"{settings.key_retention:g} s); raise key_retention, or ask for a shorter time"
             )
         if options.expires_at is not None and options.expires_at <= self._runtime.clock.now():
-            raise InvalidJob(
-                f"task {name!r}: expires={moment(options.expires_at)} is in the past; the job was not stored"
-            )
+            raise InvalidJob(f"task {name!r}: expires={moment(options.expires_at)} is in the past; nothing was stored")
         runtime = self._runtime
         id, key, attempts, unique = options.id, options.key, options.max_attempts, options.unique
         if unique is not None:
@@ -261,9 +259,7 @@ class Enqueue:
     def _binding(self) -> Binding:
         store = self._runtime.store
         if not isinstance(store, Binding):
-            raise ConfigError(
-                f"the {store.name} store does not support connection=: it cannot enqueue inside your transaction"
-            )
+            raise ConfigError(f"the {store.name} store does not support connection= (your own transaction)")
         return store
 
     async def insert_bound(self, connection: Any, job: NewJob) -> str:

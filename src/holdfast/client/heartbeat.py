@@ -52,9 +52,7 @@ class Heartbeat:
         self._thread.start()
         self._started.wait()
         if self._loop is None:
-            raise StoreUnavailable(
-                "the heartbeat could not start: this process has no file descriptors or threads left"
-            )
+            raise StoreUnavailable("the heartbeat could not start: this process is out of files or threads")
 
     def stop(self) -> None:
         """Stop, and wait for a heartbeat in progress."""

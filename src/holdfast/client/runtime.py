@@ -264,9 +264,7 @@ class Runtime:
                 self._loop = loop
                 return loop
             if self._starting:
-                raise HoldfastError(
-                    "nothing was written: a finalizer called the app while the same thread was opening it"
-                )
+                raise HoldfastError("nothing was written: a finalizer called the app while its thread was opening it")
             self._starting = True
             try:
                 self._background = BackgroundLoop()

@@ -1,4 +1,4 @@
-"""What travels: a Python call as a JSON payload and back, results and checkpoints, and signed pickles."""
+"""Encodings: a Python call as a JSON payload and back, results and checkpoints, and signed pickles."""
 
 from .arguments import Arguments, Returns, encode_untyped
 from .holes import Hole, filled, holes_in, numbers_in, opened

@@ -1,7 +1,7 @@
 """A task's arguments and its result, compiled once from the function's signature.
 
-A call is taken the fast way when one encoding, one typed decoding and one comparison prove it right.
-Anything else goes the careful way, argument by argument, which either refuses one by name or finds nothing wrong.
+A call takes the fast path if one encoding, one typed decoding and one comparison prove it right. All others take the
+slow path, argument by argument, which names the argument that is rejected, or finds nothing wrong.
 """
 
 from __future__ import annotations
@@ -57,31 +57,31 @@ class Arguments:
         self._whole = _the_one_parameter(self._label, self._shape) if whole else None
         self._compiled: _ByName | _Whole | _Unsigned | None = None
         self.context_name = None if self._shape is None else self._shape.context
-        """The parameter that the worker fills with the job's context; it never travels."""
+        """The parameter that the worker fills with the job's context; it is never stored."""
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Write a call as JSON; refuses by name what would not arrive as it is."""
+        """Encode a call as JSON; an argument that would not be decoded to the same value is rejected by name."""
         return (self._compiled or self._compile()).encode(args, kwargs)
 
     def encode_open(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Write a call that has holes. What stands in their place is known only when it runs, and is checked then."""
+        """Encode a call with placeholders. Their values are known only when it runs, and are checked then."""
         return (self._compiled or self._compile()).encode_open(args, kwargs)
 
     def decode(self, payload: bytes) -> Call:
-        """Read the call that a payload stands for, typed by the annotations."""
+        """Decode the call of a payload, typed by the annotations."""
         return (self._compiled or self._compile()).decode(payload)
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The parameters that may be left out, and what they are then."""
+        """The parameters that may be omitted, and their defaults."""
         return {} if self._shape is None else self._shape.defaults
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """A call's arguments by parameter, those that were left out included."""
+        """A call's arguments by parameter, with defaults."""
         return kwargs if self._shape is None else {**self._shape.defaults, **self._shape.bind(args, kwargs)}
 
     def takes(self, name: str) -> bool:
-        """Whether a call may have an argument of this name, as far as the function says."""
+        """Whether a call may have an argument with this name."""
         shape = self._shape
         return shape is None or shape.extra is not None or self._whole is not None or name in shape.names
 
@@ -99,7 +99,7 @@ class Arguments:
 class Returns:
     """A task's result, typed by its return annotation.
 
-    Work that is done is kept: a result is refused only where JSON has no form for it, never for its type.
+    The work is done, so a result is rejected only if it cannot be JSON, never for its type.
     """
 
     def __init__(self, fn: Callable[..., object], *, batch: bool = False) -> None:
@@ -129,7 +129,7 @@ class Returns:
 
 
 def encode_untyped(args: tuple[Any, ...], kwargs: dict[str, Any], *, task: str = "the task") -> bytes:
-    """Write a call without the function at hand: what is named by name, the rest under "*"."""
+    """Encode a call without its function: named arguments by name, the others under "*"."""
     if STAR in kwargs:
         raise InvalidJob(f"{task} cannot take an argument named {STAR!r}: that is where positional arguments travel")
     advice = "pass plain JSON, or enqueue the function itself, whose annotations keep types"
@@ -142,7 +142,7 @@ def encode_untyped(args: tuple[Any, ...], kwargs: dict[str, Any], *, task: str =
 
 
 class _ByName:
-    """The usual way: an object of the parameters by name."""
+    """The usual encoding: an object of the parameters by name."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -161,7 +161,7 @@ class _ByName:
         self._read = self._struct_reader() if simple else None
 
     def _struct_reader(self) -> Callable[[bytes], Any]:
-        """All parameters in one decoding; the fields have names of their own, since a parameter may have any."""
+        """Decodes all parameters at once; the fields have generated names, since a parameter may have any name."""
         fields: list[tuple[str, Any, Any]] = []
         for index, name in enumerate(self._names):
             default = UNSET if name in self._shape.defaults else msgspec.NODEFAULT
@@ -245,7 +245,7 @@ class _ByName:
 
 
 class _Whole:
-    """The payload itself is the function's one argument."""
+    """The payload is the function's one argument."""
 
     def __init__(self, shape: Shape, name: str) -> None:
         self._shape = shape
@@ -271,7 +271,7 @@ class _Whole:
 
 
 class _Unsigned:
-    """A builtin that does not say what it takes."""
+    """A builtin without a signature."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -311,9 +311,7 @@ def _the_one_parameter(label: str, shape: Shape | None) -> str:
 def _take_items(label: str, shape: Shape | None) -> None:
     """Make calls of a batch function take one item of its list."""
     if shape is None or len(shape.names) != 1 or shape.required != shape.names or shape.star or shape.extra:
-        raise ConfigError(
-            f"{label} handles a batch: it must have exactly one parameter, the list of the jobs' arguments"
-        )
+        raise ConfigError(f"{label} handles a batch: it must have one parameter, the list of the jobs' arguments")
     if shape.context is not None:
         raise ConfigError(f"{label} handles a batch, whose jobs share no context: remove parameter {shape.context!r}")
     item_type(shape.hints[shape.names[0]], label)

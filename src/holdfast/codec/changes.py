@@ -1,4 +1,4 @@
-"""What JSON would change on its way: found by laying what went in beside what came back."""
+"""Finds values that JSON would change, by comparing the input with the decoded output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Change(NamedTuple):
 
 
 def changed(value: Any, back: Any, *, exact: bool) -> Change | None:
-    """Find what comes back as plain JSON though it went in as something else.
+    """Find a value that is decoded as plain JSON although it was something else.
 
     An annotation may ask for another type of the same shape (a list for a tuple, a dataclass for a dict);
     `exact`, without an annotation, only a tuple may change, into a list.
@@ -67,9 +67,7 @@ def _in_dict(value: Any, back: dict[Any, Any], exact: bool) -> Change | None:
 def _in_object(value: Any, back: Any) -> Change | None:
     if isinstance(back, datetime) and isinstance(value, datetime):
         moved = value.tzinfo is not None and value.timestamp() != back.timestamp()
-        return (
-            Change("", "datetime", "a different time, because its UTC offset has seconds (use UTC)") if moved else None
-        )
+        return Change("", "datetime", "a different time: its offset has seconds (use UTC)") if moved else None
     if type(value) is not type(back):
         # What was written of a subclass is read as its parent; an equal one (a path, a uuid) loses nothing.
         return None if isinstance(value, Collection) or value == back else _change(value, back)
@@ -90,11 +88,11 @@ def _change(value: object, back: object) -> Change:
 
 
 def place(path: str) -> str:
-    """Say where inside a value, for a sentence."""
+    """A position inside a value, as text."""
     return f" at {path.removeprefix('.').strip()}" if path else ""
 
 
 def name_of_type(kind: Any) -> str:
-    """What a person would write in an annotation."""
+    """A type as it is written in an annotation."""
     name: str = getattr(kind, "__name__", None) or str(kind)
     return "Path" if name in ("PosixPath", "WindowsPath") else name

@@ -1,4 +1,4 @@
-"""Places in a payload for what other jobs of a flow return: open when the job is enqueued, filled when it runs."""
+"""Placeholders in a payload for results of other jobs of a flow, filled when the job runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARK = "$result"
 
 
 class Hole:
-    """Stands for the result of a flow's job, by its number there."""
+    """A placeholder for the result of a flow's job, by its number."""
 
     __slots__ = ("number",)
 
@@ -35,7 +35,7 @@ def holes_in(value: Any) -> Iterator[Hole]:
 
 
 def opened(value: Any) -> Any:
-    """A value with its holes as JSON has them; a dict of the user's own that looks like one is refused."""
+    """A value with its placeholders as JSON; a dict of the user that looks like one is rejected."""
     if isinstance(value, Hole):
         return {MARK: value.number}
     if isinstance(value, dict):
@@ -48,7 +48,7 @@ def opened(value: Any) -> Any:
 
 
 def numbers_in(payload: bytes) -> set[int]:
-    """The jobs whose results a payload has places for."""
+    """The jobs whose results a payload has placeholders for."""
     return set(_numbers(read(read_any, payload, "the payload")))
 
 
@@ -64,9 +64,9 @@ def _numbers(value: Any) -> Iterator[int]:
 
 
 def filled(payload: bytes, results: Mapping[int, bytes | None]) -> bytes:
-    """A payload with every hole filled by a stored result; one that is None becomes null.
+    """A payload with every placeholder filled by a stored result; None becomes null.
 
-    A result that is no JSON is refused: as it stands it could end its place, and begin another argument.
+    A result that is not JSON is rejected: inserted as it is, it could add another argument.
     """
     for number, data in results.items():
         if data is not None:

@@ -12,7 +12,7 @@ _LISTS = frozenset({list, Sequence, Collection, Iterable})
 
 
 def item_type(hint: Any, label: str) -> Any:
-    """What one job of a batch is enqueued with, by the annotation of the list."""
+    """The argument type of one job of a batch, by the annotation of the list."""
     if hint is Any or isinstance(hint, str):  # not annotated, or not known yet
         return Any
     if (get_origin(hint) or hint) not in _LISTS:
@@ -21,7 +21,7 @@ def item_type(hint: Any, label: str) -> Any:
 
 
 def result_type(hint: Any) -> Any:
-    """What one job of a batch results in, by the annotation of what the function returns; failures left out."""
+    """The result type of one job of a batch, by the return annotation; without exceptions."""
     for part in _choices(hint):
         if get_origin(part) in (list, tuple) and get_args(part):
             kept = tuple(one for one in _choices(get_args(part)[0]) if not _is_failure(one))

@@ -1,4 +1,4 @@
-"""What a job carries beside its payload, checked before it is stored."""
+"""Checks the meta of a job before it is stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .values import encode_value
 
 
 def checked_meta(meta: Any) -> dict[str, Any]:
-    """What a job carries beside its payload: plain JSON."""
+    """The checked meta of a job: plain JSON."""
     if not isinstance(meta, Mapping) or not all(isinstance(key, str) for key in cast("Mapping[Any, Any]", meta)):
         raise InvalidJob(f"meta must be a dict with text keys, not {meta!r:.100}")
     return msgspec.json.decode(encode_value(dict(cast("Mapping[str, Any]", meta)), exact=True, what="meta"))

@@ -1,4 +1,4 @@
-"""One parameter of a task: the type its annotation asks for, as far as JSON can keep it."""
+"""One parameter of a task: the type of its annotation, as far as JSON can keep it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .values import plain_json, read, reader, sorted_json, write
 
 
 class Parameter:
-    """Writes and reads one argument, and says by name what is wrong with it."""
+    """Encodes and decodes one argument; errors name it."""
 
     def __init__(self, name: str, of: str, hint: Any, *, may_be_none: bool = False) -> None:
         self.name = name
@@ -27,7 +27,7 @@ class Parameter:
         self._read: Callable[[bytes], Any] = reader(self.hint)
 
     def encode(self, value: object, what: str | None = None) -> bytes:
-        """Write the value, having proved that the function will get it back."""
+        """Encode the value, after checking that the function will get it back."""
         what = what or f"parameter {self.name!r} of {self.of}"
         data = write(value, what, sorted_json if self.unordered else plain_json)
         try:
@@ -52,7 +52,7 @@ class Parameter:
 
 
 def _usable(hint: Any) -> tuple[Any, str | None]:
-    """Take the type if it can be decoded, else Any with the reason."""
+    """The type if it can be decoded, else Any with the reason."""
     if isinstance(hint, str):
         return Any, f"the annotation {hint!r} names an unknown type"
     if getattr(hint, "_is_protocol", False) and not getattr(hint, "_is_runtime_protocol", False):

@@ -19,7 +19,7 @@ _EMPTY = inspect.Parameter.empty
 
 
 def name_of(fn: object) -> str:
-    """What a person calls the function, without the places it was defined in."""
+    """The short name of a function, without the scopes in which it was defined."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     name: str = getattr(fn, "__qualname__", None) or type(fn).__qualname__
@@ -54,7 +54,7 @@ class Annotations:
         self._locals = _names_around(target, self._globals)
 
     def resolve(self, annotation: Any) -> Any:
-        """The type, or the annotation itself where it names something unknown so far."""
+        """The type, or the annotation itself if it names something unknown so far."""
 
         def probe() -> None: ...
 
@@ -65,12 +65,12 @@ class Annotations:
             return annotation
 
     def forget_locals(self) -> None:
-        """Let go of what the enclosing function holds."""
+        """Drop references to the locals of the enclosing function."""
         self._locals = {}
 
 
 def _names_around(target: Any, module_names: Mapping[str, Any]) -> dict[str, Any]:
-    """Names that a function defined inside another can see: its closure, and what the running one has so far."""
+    """Names that a nested function can see: its closure, and the current locals of the enclosing function."""
     names: dict[str, Any] = {}
     if inspect.isfunction(target):
         for name, cell in zip(target.__code__.co_freevars, target.__closure__ or (), strict=True):
@@ -86,7 +86,7 @@ def _names_around(target: Any, module_names: Mapping[str, Any]) -> dict[str, Any
 
 
 class Shape:
-    """A function's parameters, the context aside, ready to bind calls without `inspect`."""
+    """A function's parameters, without the context, prepared to bind calls without `inspect`."""
 
     def __init__(self, fn: Callable[..., object], signature: inspect.Signature, context_type: type | None) -> None:
         self.label = name_of(fn)
@@ -97,7 +97,7 @@ class Shape:
         self.star: str | None = None
         self.extra: str | None = None
         self.batch = False
-        """Its one parameter is a list, of which each call brings one item."""
+        """Its one parameter is a list, of which each call has one item."""
         positional: list[str] = []
         named: list[str] = []
         self.positional_only = 0
@@ -162,7 +162,7 @@ class Shape:
         return values
 
     def place(self, given: dict[str, Any], star: list[Any]) -> tuple[dict[str, Any], list[Any]]:
-        """Name the values under "*", and refuse what the function does not take."""
+        """Name the values under "*", and reject what the function does not take."""
         if star and not all(name in given for name in self.positional):
             # Written without the function at hand, so its positionals have no names yet.
             for name in self.positional[: len(star)]:

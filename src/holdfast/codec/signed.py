@@ -1,4 +1,4 @@
-"""Pickles of any callable or value, signed: whoever can write to the store cannot run code in a worker."""
+"""Signed pickles of any callable or value: write access to the store does not allow running code in a worker."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ _SIZE = 32
 class Signed:
     """The cloudpickle codec. Every byte is checked against the secrets before anything is unpickled.
 
-    The first secret signs, all of them are accepted. A signature holds only for the `place` that it was made for: what
-    is signed for one task, one store, or as a result, opens nowhere else.
+    The first secret signs, all of them are accepted. A signature is valid only for the `place` that it was made for:
+    data signed for one task, one store, or as a result, is rejected elsewhere.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
         if not secrets or not all(secrets):
-            raise ConfigError(
-                "the cloudpickle codec needs a secret to sign payloads: set HOLDFAST_SECRET to a long random text"
-            )
+            raise ConfigError("the cloudpickle codec needs a secret: set HOLDFAST_SECRET to a long random text")
         with requires("the cloudpickle codec", "cloudpickle", "cloudpickle"):
             self._pickle: Any = import_module("cloudpickle")
-        # Keys of its own, so that a signature made with the same secret for another purpose is no signature here.
+        # Derived keys, so that a signature made with the same secret for another purpose is invalid here.
         self._keys = [hmac.digest(secret.encode(), _PURPOSE, "sha256") for secret in secrets]
 
     def dumps(self, obj: object, place: Sequence[str]) -> bytes:
@@ -50,9 +48,7 @@ class Signed:
         try:
             return self._pickle.loads(pickled)
         except Exception as error:
-            raise InvalidJob(
-                f"a pickled payload or result cannot be unpickled here: {type(error).__name__}: {error}"
-            ) from error
+            raise InvalidJob(f"the payload or result cannot be unpickled: {type(error).__name__}: {error}") from error
 
 
 def _sign(key: bytes, place: Sequence[str], pickled: bytes) -> bytes:

@@ -1,6 +1,6 @@
-"""One value as JSON: how it is written and read, and what is refused at the door.
+"""One value as JSON: how it is encoded and decoded, and what is rejected before it is stored.
 
-Every store takes the same JSON: no NaN, no lone surrogates, no NUL, nothing nested beyond reason.
+Every store accepts the same JSON: no NaN, no lone surrogates, no NUL, at most MAX_NESTING levels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..core.errors import InvalidJob
 from .changes import SCALARS, changed, name_of_type, place
 
 MAX_NESTING = 100
-"""Lists and objects within each other: every JSON decoder that a worker may use goes as deep."""
+"""Maximum nesting of lists and objects, which every JSON decoder of a worker supports."""
 
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -76,7 +76,7 @@ read_any = reader(Any)
 
 
 def encode_value(value: object, *, exact: bool = False, what: str = "the value") -> bytes:
-    """Encode a result or a checkpoint; `exact` refuses what would come back as another type."""
+    """Encode a result or a checkpoint; `exact` rejects what would be decoded as another type."""
     if exact:
         return write_exactly(value, what, "pass what JSON has, such as its text, a list or a dict")
     return write(value, what)
@@ -88,7 +88,7 @@ def decode_value(data: bytes, type: Any = Any, *, what: str = "the value") -> An
 
 
 def check_json(payload: bytes, *, any_value: bool = False) -> None:
-    """Refuse JSON that arrives as bytes for the reasons that `encode` has; a payload is an object."""
+    """Reject JSON given as bytes for the same reasons as `encode`; a payload must be an object."""
     value = read(read_any, payload, "the payload")
     if not (any_value or isinstance(value, dict)):
         raise InvalidJob(f"the payload must be a JSON object of arguments by name, not {name_of_type(type(value))}")
@@ -97,7 +97,7 @@ def check_json(payload: bytes, *, any_value: bool = False) -> None:
 
 
 def shown(payload: bytes, codec: str) -> Any:
-    """What a person sees of a payload or result; never raises, never unpickles."""
+    """A payload or result for display; never raises, never unpickles."""
     if codec == "cloudpickle":
         return {"$cloudpickle": f"{len(payload)} bytes"}
     raw = {"$bytes": base64.b64encode(payload).decode()}
@@ -111,12 +111,12 @@ def shown(payload: bytes, codec: str) -> Any:
 
 
 def write(value: object, what: str, dump: Callable[[object], bytes] = plain_json) -> bytes:
-    """Encode one value, or say why it is refused, `what` being its name for a person."""
+    """Encode one value; an error names it by `what`."""
     try:
         payload = dump(value)
     except UnicodeError:
         raise InvalidJob(
-            f"{what} contains a lone surrogate or other invalid text; correct it or annotate it as bytes"
+            f"{what} contains a lone surrogate or invalid text; correct it or annotate it as bytes"
         ) from None
     except RecursionError:
         raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING}, or contains itself") from None
@@ -125,9 +125,7 @@ def write(value: object, what: str, dump: Callable[[object], bytes] = plain_json
     if reason := flaw(payload):
         raise InvalidJob(f"{what} {reason}")
     if (path := not_finite(payload, value)) is not None:
-        raise InvalidJob(
-            f"{what} contains NaN or infinity{place(path)}, which JSON cannot represent; pass None or text instead"
-        )
+        raise InvalidJob(f"{what} contains NaN or infinity{place(path)}, which is not JSON; pass None or text instead")
     return payload
 
 
@@ -140,7 +138,7 @@ def write_exactly(value: object, what: str, advice: str) -> bytes:
 
 
 def read(decode: Callable[[bytes], Any], data: bytes, what: str) -> Any:
-    """Decode one value, or say why it cannot be, `what` being its name for a person."""
+    """Decode one value; an error names it by `what`."""
     try:
         return decode(data)
     except RecursionError:
@@ -153,7 +151,7 @@ def read(decode: Callable[[bytes], Any], data: bytes, what: str) -> Any:
 
 
 def flaw(payload: bytes) -> str | None:
-    """What is wrong with well-formed JSON, if anything."""
+    """What is invalid in well-formed JSON; None if nothing."""
     if b"\\u0000" in payload and _NUL.search(payload):
         return "contains the character \\u0000, which not every store can keep; remove it, or annotate it as bytes"
     if not _shallow(payload):
@@ -164,7 +162,7 @@ def flaw(payload: bytes) -> str | None:
 def _shallow(payload: bytes) -> bool:
     if len(payload) <= MAX_NESTING or payload.count(b"[") + payload.count(b"{") <= MAX_NESTING:
         return True
-    # Peels one level a round, at the speed of C: the payload may be large.
+    # Removes one level per iteration in C code: the payload may be large.
     brackets = _STRING.sub(b"", payload).translate(_TO_SQUARE, _NOT_BRACKETS)
     for _ in range(MAX_NESTING):
         brackets = brackets.replace(b"[]", b"")
@@ -174,7 +172,7 @@ def _shallow(payload: bytes) -> bool:
 
 
 def not_finite(payload: bytes, value: object) -> str | None:
-    """Where `value` holds a NaN or an infinity, which `payload` has as null."""
+    """The path in `value` of a NaN or an infinity, which `payload` has as null."""
     if b"null" not in payload:
         return None
     return _not_finite(msgspec.to_builtins(value, enc_hook=_to_json, str_keys=True))

@@ -74,8 +74,7 @@ class KeyConflict(HoldfastError):
 
     def __init__(self, key: str, job_id: str) -> None:
         super().__init__(
-            f"key {key!r} belongs to job {job_id!r}, whose task, payload or unique= differs; no job was stored:"
-            " use another key"
+            f"key {key!r} belongs to job {job_id!r}, with another task, payload or unique=; use another key"
         )
         self.key = key
         self.job_id = job_id
@@ -87,9 +86,7 @@ class QueueFull(HoldfastError):
     retry_safe = True
 
     def __init__(self, queue: str, max_depth: int) -> None:
-        super().__init__(
-            f"queue {queue!r} already has {max_depth} waiting jobs (max_depth); the job was not stored: try again later"
-        )
+        super().__init__(f"queue {queue!r} has {max_depth} waiting jobs (max_depth); job not stored, try again later")
         self.queue = queue
         self.max_depth = max_depth
 

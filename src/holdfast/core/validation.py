@@ -33,9 +33,7 @@ def checked_name(name: Any, what: str) -> str:
     """A queue's or task's name: 1 to 128 printable characters."""
     if isinstance(name, str) and 0 < len(name) <= NAME_LIMIT and name.isprintable() and name == name.strip():
         return name
-    raise InvalidJob(
-        f"a {what} name must be 1 to {NAME_LIMIT} printable characters without surrounding blanks, not {name!r:.150}"
-    )
+    raise InvalidJob(f"a {what} name must be 1 to {NAME_LIMIT} printable characters, unpadded, not {name!r:.150}")
 
 
 def checked_names(names: Any, what: str) -> tuple[str, ...]:
@@ -63,18 +61,14 @@ def checked_filter(text: Any, what: str) -> str | None:
 def checked_priority(priority: Any) -> int:
     """A job's priority; lower first."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
-        raise InvalidJob(
-            f"priority must be a whole number from {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r:.100}"
-        )
+        raise InvalidJob(f"priority must be a whole number {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r:.100}")
     return priority
 
 
 def checked_attempts(attempts: Any) -> int:
     """The maximum number of starts."""
     if isinstance(attempts, bool) or not isinstance(attempts, int) or not 0 <= attempts <= 1_000_000:
-        raise InvalidJob(
-            f"max_attempts must be a whole number that counts the first start (0: no limit), not {attempts!r:.100}"
-        )
+        raise InvalidJob(f"max_attempts must be a whole number of starts (0: no limit), not {attempts!r:.100}")
     return attempts
 
 
@@ -156,9 +150,7 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
 def checked_backoff(retry: Any) -> Backoff:
     """The retry policy of one job."""
     if not isinstance(retry, Backoff):
-        raise InvalidJob(
-            f"retry= of a call must be a Backoff, not {retry!r:.100}; app.task(retry=…) also takes a function"
-        )
+        raise InvalidJob(f"retry= of a call must be a Backoff, not {retry!r:.100}; app.task(retry=…) takes a function")
     return retry
 
 

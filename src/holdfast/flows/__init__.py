@@ -1,1 +1,1 @@
-"""Jobs that wait for each other."""
+"""Flows: jobs that depend on each other."""

@@ -1,4 +1,4 @@
-"""A flow in the making: jobs, the results they hand to each other, and what happens when one of them dies."""
+"""Builds a flow: jobs, the results that they pass to each other, and what happens if one of them is dead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Work = Task[..., Any] | Using[..., Any] | Call[Any]
 
 
 class Node:
-    """One job of a flow. As an argument of a later one it stands for its result, and so does `result`."""
+    """One job of a flow. As an argument of a later job it means its result, and so does `result`."""
 
     def __init__(self, flow: Flow, number: int, call: Call[Any]) -> None:
         self.flow = flow
@@ -33,7 +33,7 @@ class Node:
 
     @property
     def result(self) -> Any:
-        """Its result, as an argument of a later job; null where it died and that is ignored."""
+        """Its result, as an argument of a later job; null if it is dead and that is ignored."""
         return Hole(self.number)
 
     @property
@@ -42,10 +42,10 @@ class Node:
         return not self.parents if self.allow_unfinished is None else self.number <= self.allow_unfinished
 
     def after(self, *others: Node, on_dead: str = "fail") -> Node:
-        """Start only once these have ended.
+        """Start only after these have ended.
 
-        `on_dead`, where one of them dies or is cancelled: "fail" ends this one too, unrun; "ignore" runs it all the
-        same; "compensate" runs it only then, once all have ended.
+        `on_dead`, if one of them is dead or cancelled: "fail" ends this one too, unrun; "ignore" runs it anyway;
+        "compensate" runs it only in this case, after all have ended.
         """
         if on_dead not in ON_DEAD:
             raise InvalidJob(f"on_dead must be one of {', '.join(ON_DEAD)}, not {on_dead!r}")
@@ -59,11 +59,11 @@ class Node:
         return self
 
     def compensate(self, work: Work, /, *args: Any, **kwargs: Any) -> Node:
-        """Add a job that runs only if this one dies or is cancelled."""
+        """Add a job that runs only if this one is dead or cancelled."""
         return self.flow.add(work, *args, **kwargs).after(self, on_dead="compensate")
 
     def about(self, flow: str, *, tolerated: bool = False) -> Internal:
-        """What its job has to know."""
+        """The internal metadata of its job."""
         after = tuple(sorted(self.parents.items()))
         return Internal(
             flow=flow,
@@ -75,14 +75,14 @@ class Node:
 
 
 class Flow:
-    """Jobs that wait for each other. Nothing is stored until `app.enqueue_flow(flow)`, which stores all or nothing."""
+    """Jobs that depend on each other. Nothing is stored until `app.enqueue_flow(flow)`, which stores all or nothing."""
 
     def __init__(self, name: str = "flow") -> None:
         self.name = checked_name(name, "flow")
         self.nodes: list[Node] = []
 
     def add(self, work: Work, /, *args: Any, **kwargs: Any) -> Node:
-        """Add a job. Results of others among its arguments, however deep in lists and dicts, make it wait for them."""
+        """Add a job. Results of other jobs among its arguments, also nested in lists and dicts, are dependencies."""
         call = _called(work, args, kwargs)
         _refuse(call, "id", "key", "connection", "unique")
         args = tuple(_plain(each, _hole) for each in call.args)
@@ -99,7 +99,7 @@ class Flow:
         return node
 
     def chain(self, first: Work, /, *rest: Work) -> Node:
-        """Add jobs that run one after the other, each with the result of the one before as its first argument."""
+        """Add jobs that run one after the other, each with the result of the previous one as its first argument."""
         node = self.add(first)
         for work in rest:
             call = _called(work, (), {})
@@ -107,34 +107,32 @@ class Flow:
         return node
 
     def group(self, works: Iterable[Work]) -> list[Node]:
-        """Add jobs that run side by side."""
+        """Add jobs that run in parallel."""
         return [self.add(work) for work in works]
 
     def on_end(self, work: Work, /, *args: Any, allow_unfinished: int = 0, **kwargs: Any) -> Node:
-        """Add a job that runs once all jobs added before it have ended, however they ended, but for `allow_unfinished`."""
+        """Add a job that runs after all jobs added before it have ended, except for `allow_unfinished` of them."""
         if isinstance(allow_unfinished, bool) or not isinstance(allow_unfinished, int) or allow_unfinished < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidJob(f"allow_unfinished must be a number of jobs, not {allow_unfinished!r}")
         node = self.add(work, *args, **kwargs)
         if node.parents:
-            raise InvalidJob(
-                "a job added by on_end waits for all jobs; it cannot take results of other jobs as arguments"
-            )
+            raise InvalidJob("a job added by on_end waits for all jobs; it cannot take results of other jobs")
         node.allow_unfinished = allow_unfinished
         return node
 
     def tolerated(self) -> set[int]:
-        """The jobs that something comes after, all of which ignores how they end."""
+        """The jobs all of whose dependents ignore how they end."""
         edges = [edge for node in self.nodes for edge in node.parents.items()]
         return {each for each, how in edges if how == "ignore"} - {each for each, how in edges if how != "ignore"}
 
     def check(self, node: Node) -> None:
-        """Refuse a job of another flow."""
+        """Reject a job of another flow."""
         if node.number >= len(self.nodes) or self.nodes[node.number] is not node:
             raise InvalidJob(f"{node!r} belongs to another flow")
 
 
 def grown(flow: str, work: Work, args: tuple[Any, ...], kwargs: dict[str, Any], after: Iterable[str]) -> Node:
-    """A job to be added to a flow that runs: handles of its jobs among the arguments stand for their results."""
+    """A job to add to a running flow: handles of its jobs among the arguments mean their results."""
     parents = {number_in(flow, id): "fail" for id in after}
 
     def place(value: Any) -> Any:
@@ -170,7 +168,7 @@ def _refuse(call: Call[Any], *names: str) -> None:
 
 
 def _plain(value: Any, place: Callable[[Any], Any]) -> Any:
-    """An argument with what stands for a result, however deep in lists and dicts, put into its form."""
+    """An argument with its results, also nested in lists and dicts, replaced by placeholders."""
     if type(value) in (list, tuple):
         found = [_plain(each, place) for each in cast("list[Any]", value)]
         return found if type(value) is list else tuple(found)

@@ -1,10 +1,10 @@
-"""A flow as a whole: the jobs that wait for all others of it, its own end, and what follows from that.
+"""The end of flows: jobs that wait for all others of their flow, the end of the flow, and its retention.
 
-1. A flow ends where all of its jobs have; then each of them has its retention (`_close`). Whoever retries a job looks
-   afterwards whether its flow has ended, and whoever ends a flow looks afterwards whether its jobs are still as they
-   were counted: one of the two sees the other, and has the flow wait again.
-2. A flow's end is told by a record in the same commit, as those of its jobs are (`release.py`), so that a crash
-   before all of this is done is mended by the next worker that looks.
+1. A flow ends after all of its jobs; then the retention of each begins (`_close`). A retry of a job checks afterwards
+   whether its flow has ended, and the end of a flow checks afterwards whether its jobs are still as they were counted:
+   one of the two sees the other, and makes the flow wait again.
+2. The end of a flow is recorded in the same commit, as the ends of its jobs are (`release.py`), so that the next worker
+   completes the work after a crash.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from ..tasks.registry import Registry
 from .members import PAGE, UNKNOWN, FlowJobs, about_flow, counting, gathering, number_kept
 
 FEW = 100
-"""Jobs that a look at whether all have ended begins with, and after which it is remembered how far that is so."""
+"""Jobs that the first check reads, and after which the progress of the check is stored."""
 ID_KEPT = 7 * 86400.0
-"""Seconds for which the id of an abandoned flow stays taken, at the least, so that its maker cannot start it late."""
+"""Minimum seconds for which the id of an abandoned flow stays taken, so that a late start of it fails."""
 FAILURES_NAMED = 3
 """Failed jobs that a flow's error names."""
 ENDED_SO: dict[FlowEnd, str] = {
     "cancelled": "the flow was cancelled",
     "abandoned": "never started: the process that enqueued it stopped before all jobs were stored",
 }
-"""The error of a flow that ended so, for people."""
+"""The error of a flow with this end."""
 
 
 class Completion:
-    """Frees the jobs that wait for all others of their flow, and ends flows whose jobs have all ended."""
+    """Releases the jobs that wait for all others of their flow, and ends flows whose jobs have all ended."""
 
     def __init__(self, session: Session, registry: Registry) -> None:
         self._session = session
@@ -56,7 +56,7 @@ class Completion:
         self._jobs = FlowJobs(session)
 
     async def gather(self, flow: str) -> bool:
-        """Free the jobs of a flow that wait for all others. Where all have ended, end it; whether it did."""
+        """Release the jobs of a flow that wait for all others. If all have ended, end it; returns whether it ended."""
         store, ended = self._session.store, False
         gathering = (await store.find(Where(waiting_for=all_of(flow)), None, PAGE)).records
         [own] = await store.get([flow])
@@ -65,7 +65,7 @@ class Completion:
         for record in gathering:
             extra = extras.read(record.extra)
             jobs, left, upto = await self._looked(own, record, extra.upto)
-            if left <= (extra.allow_unfinished or 0) and extra.upto:  # one of those behind may have been retried since
+            if left <= (extra.allow_unfinished or 0) and extra.upto:  # a job before `upto` may have been retried since
                 jobs, left, upto = await self._looked(own, record, 0)
             if left <= (extra.allow_unfinished or 0):
                 if record.id == flow:
@@ -78,13 +78,11 @@ class Completion:
         return ended
 
     async def _looked(self, own: Record, record: Record, start: int) -> tuple[int, int, int]:
-        """The jobs of a flow, how many of those have not ended that one of it waits for, and up to which all have."""
+        """The jobs of a flow, how many that a job waits for have not ended, and the number up to which all have."""
         enough, planned = extras.read(record.extra).allow_unfinished or 0, about_flow(own).jobs
         jobs, number = -1, None if record.id == own.id else number_in(own.id, record.id)
         left = upto = 0
-        while left <= enough and jobs != (
-            now := await self._jobs.count(own)
-        ):  # none may be added while it is looked at
+        while left <= enough and jobs != (now := await self._jobs.count(own)):  # jobs may be added during the check
             jobs = now
             before = jobs if number is None else number
             spans = (range(start, before), range(max(before, planned), jobs))
@@ -92,10 +90,10 @@ class Completion:
         return jobs, left, upto
 
     async def _left(self, flow: str, number: int | None, spans: Sequence[range], enough: int) -> tuple[int, int]:
-        """How many jobs have not ended (counted until there are more than enough), and up to which all have."""
+        """How many jobs have not ended (counted up to more than `enough`), and the number up to which all have."""
         left, upto, size = 0, spans[0].start, FEW
         if not enough and await self._unended(flow, number, [span[-1] for span in spans if span]):
-            return 1, upto  # as is mostly so, for jobs start in their order
+            return 1, upto  # the usual case, because jobs start in their order
         for span in spans:
             at = span.start
             while at < span.stop:
@@ -110,7 +108,7 @@ class Completion:
         return left, upto
 
     async def _unended(self, flow: str, number: int | None, numbers: Sequence[int]) -> list[int]:
-        """Those of some jobs that have not ended, but for those that can only start behind the one that waits."""
+        """Those of some jobs that have not ended, except those that can only start after the waiting one."""
         found = await self._session.store.get([member(flow, each) for each in numbers])
         return [
             each
@@ -121,11 +119,11 @@ class Completion:
         ]
 
     async def _comes_after(self, flow: str, record: Record, number: int) -> bool:
-        """Whether a job that was added to a flow can only start once one has ended that waits for all."""
+        """Whether an added job can only start after the end of a job that waits for all."""
         level, seen = [record], set[int]()
         while level:
             above = {each for one in level for each, _ in extras.read(one.extra).after if each >= number} - seen
-            seen |= above  # damaged jobs may come after each other
+            seen |= above  # damaged jobs may form a cycle
             if number in above:
                 return True
             level = [
@@ -136,7 +134,7 @@ class Completion:
         return False
 
     async def _end(self, own: Record, jobs: int) -> bool:
-        """All jobs of a flow have ended: so does the flow, and tells of it. `_close` is what follows."""
+        """End a flow whose jobs have all ended, and record the end. `_close` follows."""
         counts: dict[str, int] = {}
         bad: list[Record] = []
         async for record in self._jobs.members(own.id, jobs):
@@ -154,10 +152,10 @@ class Completion:
         return (await self._jobs.change([_end_of(own, ended, error, counts, jobs=jobs)]))[0]
 
     def ending(self, own: Record, members: Sequence[Record]) -> list[Change] | None:
-        """The end of a flow whose jobs have all succeeded, and their retention, for one commit. Their ends are handled.
+        """The end of a flow whose jobs have all succeeded, and their retention, in one commit, with their ends.
 
-        None where it takes a look afterwards (`close`): another flow may have got a chosen id since the jobs were read.
-        Nor where nothing is kept: whoever waits for the flow is to find it ended before it is gone.
+        None if a later check is needed (`close`): another flow may have got a chosen id since the jobs were read. Also
+        None if nothing is kept: a waiting caller must see the flow ended before it is removed.
         """
         keep = self._session.rules.retention
         keeps = [(record, self._keeps(record, keep)) for record in members]
@@ -174,14 +172,14 @@ class Completion:
         return keep if its is None else its
 
     async def close(self, id: str) -> bool:
-        """A flow has ended: let its retention begin, and that of its jobs. False where it goes on after a retry."""
+        """A flow has ended: start its retention and that of its jobs. False if it continues after a retry."""
         store, keep = self._session.store, self._session.rules.retention
         kept = (await records_of(store, counting(id))).get("jobs")
         [own] = await store.get([id])
         if own is None or own.state not in TERMINAL:
             return own is None
         about = about_flow(own)
-        if kept is not None and (number_kept(kept) or 0) > about.jobs + about.grown:  # more were added as it ended
+        if kept is not None and (number_kept(kept) or 0) > about.jobs + about.grown:  # jobs were added as it ended
             await self.reopen(id)
             return False
         if kept is not None:
@@ -190,7 +188,7 @@ class Completion:
         counts = await self._keep(id, jobs, keep)
         [own] = await store.get([id])
         if own is not None and own.state not in TERMINAL:
-            await self._keep(id, jobs, None)  # in case that whoever retried it was faster
+            await self._keep(id, jobs, None)  # in case that a retry was faster
             return False
         none_gone = sum(counts.values()) == sum(told.values())
         if not TERMINAL.issuperset(counts) or (none_gone and counts != told):
@@ -201,11 +199,11 @@ class Completion:
                 keep = max(keep, ID_KEPT)
             await self._jobs.change(
                 [Change(id, own.state, own.fence, Patch(keep=keep))]
-            )  # last: it is how they are found
+            )  # last: the jobs are found by it
         return True
 
     async def reopen(self, id: str) -> None:
-        """Have a flow that has ended, or was to end, wait for its jobs again."""
+        """Make a flow that has ended, or was to end, wait for its jobs again."""
         while True:
             own, patch = await self._jobs.own(id), Patch(meta=GOING_ON)
             if own.state in TERMINAL:
@@ -218,9 +216,9 @@ class Completion:
             await self._keep(id, await self._jobs.count(own), None)
 
     async def _keep(self, flow: str, jobs: int, keep: float | None) -> dict[str, int]:
-        """Set how long the ended jobs of a flow are kept from now on, and count all by state.
+        """Set the retention of the ended jobs of a flow from now on, and count all by state.
 
-        The dead stay until they are purged.
+        Dead jobs are kept until they are purged.
         """
         changes: list[Change] = []
         counts: dict[str, int] = {}
@@ -228,7 +226,7 @@ class Completion:
             counts[record.state] = counts.get(record.state, 0) + 1
             if record.state in TERMINAL and (record.state != State.DEAD or keep is None):
                 keeps = self._keeps(record, keep)
-                if (record.expires_at is None) != (keeps is None):  # else another has set it
+                if (record.expires_at is None) != (keeps is None):  # else another process has set it
                     changes.append(Change(record.id, record.state, record.fence, Patch(keep=keeps)))
             if len(changes) >= PAGE:
                 await self._jobs.change(changes)
@@ -240,7 +238,7 @@ class Completion:
 def _end_of(
     own: Record, ended: FlowEnd, error: str | None, counts: dict[str, int], *, jobs: int, keep: float | None = None
 ) -> Change:
-    """The end of a flow; it is told, unless its retention begins with it."""
+    """The end of a flow; recorded, unless its retention begins with it."""
     about = about_flow(own)
     payload = msgspec.json.encode(msgspec.structs.replace(about, grown=jobs - about.jobs, ended=ended))
     patch = Patch(
@@ -251,14 +249,14 @@ def _end_of(
 
 
 def again(record: Record) -> Patch:
-    """A new life for an ended job."""
+    """Resets the attempts of an ended job."""
     patch = new_life(record).patch
     assert patch is not None
     return patch
 
 
 def _counts(own: Record) -> dict[str, int]:
-    """The jobs of a flow that has ended, by state, as they were then."""
+    """The jobs of an ended flow by state, as they were at its end."""
     try:
         return msgspec.json.decode(own.result or b"{}", type=dict[str, int])
     except UNDECODABLE:

@@ -1,13 +1,13 @@
-"""A flow in the making: stored by one commit where that is possible, else step by step; and flows that were abandoned.
+"""Creates flows: by one commit if possible, else step by step; and abandons flows that were never started.
 
-1. One commit (`make_at_once`) where nothing can be refused: a page of jobs at most, an id that nobody else has, no key,
-   no limit of depth, no hook that inserts jobs one by one. The first jobs are ready in it, and nothing is left to do.
+1. One commit (`make_at_once`) if no insert can be rejected: at most one page of jobs, a generated id, no key, no limit
+   of depth, no hook that inserts jobs one by one. The first jobs are ready at once, and nothing is left to do.
 2. Step by step (`make`). The announcement is a record (`Pending.making`), written before any job. The flow's own job is
-   inserted last: before that nothing of the flow runs, after it everything will. Repeated with the same id, both steps
-   find their own work.
-3. A flow whose announcement does not change while a process watches it for an hour was abandoned by its maker. It is
-   never deleted: another own job is inserted under its id, already cancelled. An id is taken once, so either the maker
-   starts the flow, or it learns that it came too late.
+   inserted last: before that no job of the flow runs, after it all will. Repeated with the same id, both steps find
+   their own work.
+3. A flow whose announcement does not change while a process watches it for an hour is abandoned. It is never deleted:
+   another own job is inserted under its id, already cancelled. An id is taken once, so either the creator starts the
+   flow, or it gets an error.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from .members import PAGE, QUEUE, TASK, About, FlowJobs, Jobs, about_flow, count
 
 Insert = Callable[[Sequence[NewJob]], Coroutine[Any, Any, Sequence[str | HoldfastError]]]
 ENDED = "ended"
-"""The kind of record that says what is left to do, by the id of a flow, or of a job of one that has ended."""
+"""The record kind of pending work, by the id of a flow, or of a job of a flow that has ended."""
 ABANDONED = 3600.0
-"""Seconds for which an announcement must have been watched, unchanged, before its flow is given up."""
+"""Seconds for which an announcement must be watched, unchanged, before its flow is abandoned."""
 LONGEST_GAP = 60.0
-"""Seconds between two looks that count as watched: a process that was stopped has watched nothing."""
+"""Maximum seconds between two reads that count as watched: a process that was stopped has watched nothing."""
 
 
 class Making(msgspec.Struct, frozen=True):
@@ -43,27 +43,27 @@ class Making(msgspec.Struct, frozen=True):
     name: str
     jobs: Jobs
     token: int
-    """Of the process that makes it, so that no two announcements are equal."""
+    """Random number of the creating process, so that no two announcements are equal."""
 
 
 class Pending(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is left to do about a flow, or about the end of a job: the value of a record of kind `ended`."""
+    """Pending work for a flow, or for the end of a job: the value of a record of kind `ended`."""
 
     also: tuple[str, ...] = ()
-    """Other jobs to look at with it."""
+    """Other jobs to process with it."""
     making: Making | None = None
     """It is not started yet."""
     cancel: bool = False
-    """Its jobs are to be cancelled."""
+    """Its jobs must be cancelled."""
     delete: Jobs | None = None
-    """It is deleted, and so are to be its jobs: so many."""
+    """It is deleted, and this many jobs of it must be."""
 
 
 _decode = msgspec.json.Decoder(Pending).decode
 
 
 def pending(kept: Versioned | bytes | None) -> Pending:
-    """What a record says; nothing in particular, where it cannot be read."""
+    """Decodes a record; empty if it cannot be decoded."""
     try:
         return Pending() if kept is None else _decode(kept.value if isinstance(kept, Versioned) else kept)
     except UNDECODABLE:
@@ -79,7 +79,7 @@ class MakingWatch:
         self._unchanged: dict[str, tuple[Versioned, float]] = {}
 
     def abandoned(self, records: Mapping[str, Versioned]) -> list[str]:
-        """The flows that were announced, and given up by their makers, as far as anybody can tell."""
+        """The announced flows that are considered abandoned."""
         now = self._clock.monotonic()
         watched, self._looked_at = min(now - self._looked_at, LONGEST_GAP), now
         unchanged: dict[str, tuple[Versioned, float]] = {}
@@ -92,7 +92,7 @@ class MakingWatch:
 
 
 class Creation:
-    """Stores a new flow, or gives one up. `insert` stores jobs, with the app's hooks around each."""
+    """Stores a new flow, or abandons one. `insert` stores jobs, with the app's hooks around each."""
 
     def __init__(self, session: Session, insert: Insert) -> None:
         self._session = session
@@ -100,7 +100,7 @@ class Creation:
         self._jobs = FlowJobs(session)
 
     async def make_at_once(self, own: NewJob, jobs: Sequence[NewJob]) -> None:
-        """Store a flow, and so start it, by one commit: one call of `insert` is never split."""
+        """Store and start a flow by one commit: one call of `insert` is never split."""
         try:
             answers = await self._insert([*jobs, own])
         except OutcomeUnknown as error:
@@ -112,7 +112,7 @@ class Creation:
                 raise answer
 
     async def make(self, own: NewJob, jobs: Sequence[NewJob], *, chosen: bool) -> None:
-        """Store a flow and start it. `chosen`: its id is the caller's, who may have tried before."""
+        """Store a flow and start it. `chosen`: the id is the caller's, who may have tried before."""
         try:
             for start in range(0, len(jobs), PAGE):
                 if (chosen or start) and await self._started(own):
@@ -131,7 +131,7 @@ class Creation:
                 await self._withdraw(own.id, len(jobs))
             elif isinstance(error, JobExists):
                 raise JobExists(own.id) from error
-            raise  # where the id was chosen, another process may store the same flow: who calls again goes on with it
+            raise  # with a chosen id, another process may store the same flow: a repeated call continues
         try:
             [answer] = await self._insert([own])
         except OutcomeUnknown as error:
@@ -147,7 +147,7 @@ class Creation:
             raise answer
 
     async def _started(self, own: NewJob) -> bool:
-        """Whether the same flow has been started before. JobExists where another has its id."""
+        """Whether the same flow has been started before. JobExists if another flow has its id."""
         [found] = await self._session.store.get([own.id])
         if found is None:
             return False
@@ -158,7 +158,7 @@ class Creation:
         return True
 
     async def _announce(self, own: NewJob) -> None:
-        """Write down that a flow is being made, or is still; what another process wrote about it is replaced."""
+        """Write that a flow is being created, replacing what another process wrote about it."""
         about, store = msgspec.json.decode(own.payload, type=About), self._session.store
         value = msgspec.json.encode(Pending(making=Making(about.name, about.jobs, self._session.entropy.token())))
         kept = None
@@ -168,7 +168,7 @@ class Creation:
                 await remove_ended(self._session, own.id, jobs)  # of a flow that had the same id
 
     async def _withdraw(self, id: str, jobs: int) -> None:
-        """Remove the jobs of a flow that will not start; what cannot be removed now is given up later."""
+        """Delete the jobs of a flow that will not start; jobs that cannot be deleted now are abandoned later."""
         try:
             waiting = [r async for r in self._jobs.members(id, jobs) if r.state == State.BLOCKED and r.fence == 0]
             await self._jobs.change([Change(r.id, r.state, r.fence, None) for r in waiting])
@@ -180,7 +180,7 @@ class Creation:
 
 
 async def remove_ended(session: Session, id: str, jobs: int) -> None:
-    """Remove the jobs of a flow that was deleted."""
+    """Delete the jobs of a deleted flow."""
     members = FlowJobs(session)
     ended = [r async for r in members.members(id, jobs) if r.state in TERMINAL]
     await members.change([Change(r.id, r.state, r.fence, None) for r in ended])
@@ -188,22 +188,22 @@ async def remove_ended(session: Session, id: str, jobs: int) -> None:
 
 
 async def give_up(session: Session, id: str, making: Making) -> None:
-    """Take the id of an abandoned flow, with an own job whose cancellation was asked for."""
+    """Take the id of an abandoned flow, with an own job whose cancellation is requested."""
     about, nonce = About(making.name, making.jobs, abandoned=True), session.entropy.token()
     own = NewJob(
         id, TASK, QUEUE, msgspec.json.encode(about), nonce=nonce, meta=CANCELLING, waiting_for=all_of(id),
         extra=gathering(id),
     )  # fmt: skip
-    await session.commit.insert([own])  # refused where it was started after all
+    await session.commit.insert([own])  # rejected if it was started meanwhile
 
 
 def fits_one_commit(jobs: Sequence[NewJob]) -> bool:
-    """Whether one commit takes all jobs of a new flow, and its own, and no store can refuse one of them."""
+    """Whether one commit can store all jobs of a new flow, and no store can reject one of them."""
     return len(jobs) < PAGE and all(job.key is None and job.max_depth is None for job in jobs)
 
 
 def digest_of(name: str, jobs: Sequence[NewJob]) -> str:
-    """What tells two flows apart: their names, and the tasks, arguments and order of their jobs."""
+    """Distinguishes two flows: by their names, and the tasks, arguments and order of their jobs."""
     parts = [name.encode(), *(part for job in jobs for part in (job.task.encode(), job.payload, job.extra or b""))]
     return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=16).hexdigest()
 

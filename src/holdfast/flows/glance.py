@@ -1,13 +1,13 @@
-"""Small flows, most of which need no more than this: one read of the whole flow, and one write.
+"""Fast path for small flows: one read of the whole flow, and one write.
 
-The same rules as in `release.py` and `completion.py`, for the plain case alone: jobs of a flow of a few ended, all that
-waits for them can start, or all jobs have succeeded and the flow ends. Whatever else there is (a failure, a wait for
-another job, a cancellation, a flow that has grown) is left to those, untouched.
+The same rules as in `release.py` and `completion.py`, for the simple case only: jobs of a small flow ended, all their
+dependents can start, or all jobs have succeeded and the flow ends. All other cases (a failure, a wait for another job,
+a cancellation, a flow that has grown) are left to those modules, untouched.
 
-A flow is ended here without telling of it: its end and the retention of its jobs are one commit, and a job that has
-succeeded is never run again. A worker whose claim was lost may still add a job: whoever adds one looks afterwards
-whether the flow has ended meanwhile (`Flows.add`), and whoever ends a flow looks whether it has grown. One of the two
-sees the other, and `Completion.close` has the flow wait again.
+The end of a flow is not recorded here: it is one commit with the retention of its jobs, and a succeeded job never runs
+again. A worker whose claim was lost may still add a job: adding checks afterwards whether the flow has ended
+(`Flows.add`), and ending checks whether the flow has grown. One of the two sees the other, and `Completion.close` makes
+the flow wait again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .completion import Completion
 from .members import PAGE, UNKNOWN, FlowJobs, about_flow, counting
 
 SMALL = 20
-"""Jobs of a flow that is read as a whole, at the most: those of a larger one would be read again at every end."""
+"""Maximum jobs of a flow that is read as a whole: those of a larger one would be read again at every end."""
 AT_ONCE = PAGE // (SMALL + 1)
 """Flows that are read at once."""
 
 
 class Glance:
-    """Deals with ends of jobs where that is simple."""
+    """Processes ends of jobs in the simple case."""
 
     def __init__(self, session: Session, completion: Completion) -> None:
         self._session = session
@@ -41,10 +41,10 @@ class Glance:
         self._jobs = FlowJobs(session)
 
     async def free(self, ids: Sequence[str], told: Mapping[str, Versioned]) -> set[str]:
-        """Do what follows from these ends where it is simple, and remove their records; those that are dealt with.
+        """Process these ends if they are simple, and remove their records; returns those that were processed.
 
-        `told`: records of ends that are known, read before. A job whose record names other jobs is not simple; where
-        that is not known, its record stays, and is found by a later look.
+        `told`: known records of ends, read before. A job whose record names other jobs is not simple; if that is
+        unknown, its record stays, and is processed later.
         """
         ended: dict[str, list[str]] = {}
         for id in ids:
@@ -64,13 +64,13 @@ class Glance:
             over = sorted(change.id for change, done in zip(changes, written, strict=True) if done and _is_end(change))
             grown = await self._session.store.records([counting(flow) for flow in over]) if over else {}
             late = {flow for flow in over if grown[counting(flow)]}
-            for flow in late:  # by a worker whose claim was lost: it has looked before the flow had ended
+            for flow in late:  # by a worker whose claim was lost: it checked before the flow had ended
                 await self._completion.close(flow)
             dealt.update(id for flow in follows if flow not in late for id in ended[flow])
         return dealt
 
     def _follows(self, flow: str, ended: Sequence[str], found: Mapping[str, Record]) -> list[Change] | None:
-        """What follows from the ends of some jobs of a flow; None where that is not simple."""
+        """The changes that follow from the ends of some jobs of a flow; None if that is not simple."""
         own = found.get(flow)
         if own is None or own.state != State.BLOCKED or not extras.is_flow(own) or cancelling(own.meta):
             return None
@@ -100,7 +100,7 @@ class Glance:
                 changes.append(msgspec.structs.replace(change, expected_seq=record.seq))
         if all(record.state in TERMINAL for record in members.values()):
             return None
-        # In the same commit as what they free. By `seq`: another flow may have got a chosen id since.
+        # In the same commit as the releases. By `seq`: another flow may have got a chosen id since.
         over = [members[id] for id in ended]
         return [*changes, *(Change(r.id, r.state, r.fence, HANDLED, expected_seq=r.seq) for r in over)]
 
@@ -111,4 +111,4 @@ def _is_end(change: Change) -> bool:
 
 
 _PLAIN = Versioned(b"{}", 0)
-"""What a store writes where a job ends, and nobody has added anything to."""
+"""The value that a store writes when a job ends, and to which nothing was added."""

@@ -20,30 +20,30 @@ from ..store.worker_writes import kind_in
 
 TASK, QUEUE = "flow", "flows"
 JOBS_MOST = 10_000_000
-"""Jobs of one flow. A stored number beyond it is damaged: whoever believed it would look for its jobs for ever."""
+"""Maximum jobs of one flow. A larger stored number is damaged: looking for its jobs would take for ever."""
 Jobs = Annotated[int, msgspec.Meta(ge=0, le=JOBS_MOST)]
 
 
 class About(msgspec.Struct, omit_defaults=True):
-    """What a flow's own job has as its payload."""
+    """The payload of a flow's own job."""
 
     name: str
     jobs: Jobs
-    """Those that it began with."""
+    """Its jobs at the start."""
     grown: Jobs = 0
-    """Those that were added while it ran, once it has ended."""
+    """Jobs that were added while it ran, set at its end."""
     digest: str = ""
-    """What tells it apart from another flow with the same id."""
+    """Distinguishes it from another flow with the same id."""
     chosen: bool = False
-    """Its id is its caller's, who may enqueue another flow with it once this one is deleted."""
+    """The caller chose its id, and may reuse it after this flow is deleted."""
     abandoned: bool = False
-    """It was given up before it was started (`creation.py`): said by the insert of its own job, and never changed."""
+    """It was abandoned before it was started (`creation.py`): set by the insert of its own job, and never changed."""
     ended: FlowEnd | None = None
     """How it ended last."""
 
 
 UNKNOWN = About("", 0)
-"""Stands for what a damaged flow says of itself: nobody ends or removes it but an operator."""
+"""The payload of a damaged flow: only an operator ends or removes it."""
 
 
 class FlowJobs:
@@ -61,7 +61,7 @@ class FlowJobs:
         return about.jobs + about.grown
 
     async def members(self, id: str, jobs: int) -> AsyncIterator[Record]:
-        """Those of the first so many numbers that are kept, in order."""
+        """The stored jobs among the first `jobs` numbers, in order."""
         for start in range(0, jobs, PAGE):
             numbers = range(start, min(jobs, start + PAGE))
             for record in await self._session.store.get([member(id, number) for number in numbers]):
@@ -76,14 +76,14 @@ class FlowJobs:
         return record
 
     async def get(self, ids: Iterable[str]) -> list[Record]:
-        """Those of some jobs that there are."""
+        """The existing ones of some jobs."""
         wanted, found = sorted(ids), list[Record]()
         for start in range(0, len(wanted), PAGE):
             found += [r for r in await self._session.store.get(wanted[start : start + PAGE]) if r is not None]
         return found
 
     async def change(self, changes: Sequence[Change]) -> Sequence[bool]:
-        """Write changes; which of them were made."""
+        """Write changes; returns which of them were made."""
         written: list[bool] = []
         for start in range(0, len(changes), PAGE):
             written += await self._session.commit.change(changes[start : start + PAGE])
@@ -91,7 +91,7 @@ class FlowJobs:
 
 
 def about_flow(own: Record) -> About:
-    """What a flow's own job says of it; UNKNOWN where that cannot be decoded."""
+    """The payload of a flow's own job; UNKNOWN if it cannot be decoded."""
     try:
         return msgspec.json.decode(own.payload, type=About)
     except UNDECODABLE:
@@ -102,7 +102,7 @@ _decode_number = msgspec.json.Decoder(Jobs).decode
 
 
 def number_kept(kept: Versioned | bytes) -> int | None:
-    """The number of a flow's jobs that a record holds; None where it cannot be decoded."""
+    """The number of a flow's jobs in a record; None if it cannot be decoded."""
     try:
         return _decode_number(kept.value if isinstance(kept, Versioned) else kept)
     except UNDECODABLE:
@@ -110,7 +110,7 @@ def number_kept(kept: Versioned | bytes) -> int | None:
 
 
 def gathering(flow: str) -> bytes | None:
-    """What a flow's own job has to know."""
+    """The internal metadata of a flow's own job."""
     return extras.write(Internal(flow=flow, allow_unfinished=0))
 
 

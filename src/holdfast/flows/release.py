@@ -1,13 +1,12 @@
-"""What follows when jobs of flows end: others are freed, or end unrun; the flow ends when all have.
+"""Processes ends of jobs in flows: dependents are released, or end unrun; the flow ends after all jobs.
 
-1. A job's end is told by a record in the same commit (`Settlement.record_end`). Whoever finds it frees what waited, page by
-   page, and removes the record last. Each step does no harm when it is made again, so a crash between any two is mended
-   by the next worker that looks.
-2. A job waits for one parent at a time, the last of those that have not ended; freed from it, it looks at all of them.
-   Whoever makes it wait for another looks once more whether that one has ended meanwhile, and says beforehand in the
-   record that it will, for whoever has to take over.
-3. Jobs of a flow are kept until it has ended, and for as long as their retention says from then on
-   (`completion.py`).
+1. A job's end is recorded in the same commit (`Settlement.record_end`). The process that finds the record releases the
+   dependents, page by page, and removes the record last. Each step is idempotent, so after a crash the next worker
+   completes them.
+2. A job waits for one parent at a time, the last of those that have not ended; released from it, all of its parents are
+   checked. After a job is made to wait for another parent, that parent is checked once more for an end; the record
+   names the job beforehand, so that another worker can take over.
+3. Jobs of a flow are kept until it has ended, and for their retention from then on (`completion.py`).
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ from .members import PAGE, FlowJobs
 
 logger = logging.getLogger("holdfast")
 ENDS_AT_ONCE = 50
-"""Ends that are dealt with side by side."""
+"""Ends that are processed in parallel."""
 _NONE, _JUST_TOLD = Versioned(b"{}", 0), Versioned(b"{}", -1)
-"""A record that is not there, and one that was written since the records were read: its version is not known."""
+"""Versions of a record that does not exist, and of one that was written since the records were read."""
 _LEFT = b""
-"""No record has this value: one that others wrote too is left for a later look."""
+"""No record has this value: a record that other processes also wrote is processed later."""
 
 
 class Release:
-    """What follows from ends that were told: the half of flows that workers use."""
+    """Processes recorded ends: the part of flows that workers use."""
 
     def __init__(self, session: Session, registry: Registry) -> None:
         self._session = session
@@ -54,7 +53,7 @@ class Release:
         self.reopen = self._completion.reopen
 
     async def leave(self, id: str, change: Callable[[Pending], Pending]) -> None:
-        """Write down what is left to do about a flow: from then on, any worker that looks does it."""
+        """Write pending work for a flow: from then on, any worker does it."""
         while True:
             kept = (await records_of(self._session.store, ENDED)).get(id)
             value = msgspec.json.encode(change(pending(kept)))
@@ -62,15 +61,15 @@ class Release:
                 return
 
     async def carry_on(self, ids: Sequence[str]) -> None:
-        """Do at once what is decided, and written down, about these; where that fails, workers do it when they look."""
+        """Do the pending work for these at once; if that fails, workers do it later."""
         try:
             await self.free(ids)
-        except Exception as error:  # noqa: BLE001  # whatever a driver raises: what the caller asked for is written
+        except Exception as error:  # noqa: BLE001  # a driver may raise anything; the pending work is written
             logger.warning("flow job %s: workers will process its end: %s: %s", ids[0], type(error).__name__, error)
             for id in ids:
                 self._session.commit.tell_of_end(id)
 
-    # -- free what waits for jobs that have ended
+    # -- release dependents of jobs that have ended
 
     async def repair(
         self,
@@ -78,10 +77,10 @@ class Release:
         watch: MakingWatch | None = None,
         records: dict[str, Versioned] | None = None,
     ) -> set[str]:
-        """Free what others should have freed, and give up flows that were never started; the ends that are told now.
+        """Complete releases of other processes, and abandon flows that were never started; returns the recorded ends.
 
-        `seen`: those of an earlier look. Whoever was to deal with the others may be at it. `records`: those of all
-        ends, where they were read just now.
+        `seen`: those of an earlier call; other processes may be working on the rest. `records`: those of all ends, if
+        they were read just now.
         """
         records = await records_of(self._session.store, ENDED) if records is None else records
         told = set(records)
@@ -89,7 +88,7 @@ class Release:
         if left:
             await self.free(sorted(left.union(*(pending(records[id]).also for id in left))), records)
             for record in await self._jobs.get(left):
-                if not extras.is_flow(record) and record.state not in TERMINAL:  # retried since; it will tell again
+                if not extras.is_flow(record) and record.state not in TERMINAL:  # retried since: recorded again
                     await self._unsay(record.id, records)
         abandoned = [] if watch is None else watch.abandoned(records)
         for id in abandoned:
@@ -100,13 +99,13 @@ class Release:
         return told - left
 
     async def free(self, ids: Sequence[str], told: dict[str, Versioned] | None = None) -> None:
-        """Deal with ends that were told: of jobs and flows, and of the making of flows."""
+        """Process recorded ends of jobs and flows, and announcements of flows."""
         simple = await self._glance.free(ids, told or {})
         waiting, done = [id for id in ids if id not in simple], list[str]()
         if not waiting:
             return
         if told is None:
-            told = await records_of(self._session.store, ENDED)  # before any of these jobs is looked at
+            told = await records_of(self._session.store, ENDED)  # before any of these jobs is read
         ends: dict[str, tuple[int, int]] = {}
         flows: dict[str, None] = {}
         while waiting:
@@ -132,7 +131,7 @@ class Release:
                     if record is not None:
                         ends[id] = record.reset_count, record.fence
                 else:
-                    continue  # it goes on, and will tell when it has ended
+                    continue  # it continues, and its next end is recorded
                 done.append(id)
             waiting += await self._free_those(awaited, told)
         ended = [flow for flow in flows if await self._completion.gather(flow)]
@@ -143,7 +142,7 @@ class Release:
             await self.free(ended)
 
     async def _deleted(self, own: Record | None, flow: str, jobs: int) -> bool:
-        """Remove a flow, and its jobs; False where it goes on since it was to be deleted."""
+        """Delete a flow and its jobs; False if it was retried since."""
         if own is not None:
             gone = own.state in TERMINAL and (await self._jobs.change([Change(own.id, own.state, own.fence, None)]))[0]
             if not gone and await self._jobs.get([flow]):
@@ -152,7 +151,7 @@ class Release:
         return True
 
     async def _cancel_jobs(self, own: Record) -> list[str]:
-        """Cancel every job of a flow that has not ended, and those that are added meanwhile; those that ended so."""
+        """Cancel all unfinished jobs of a flow, including those added meanwhile; returns those that ended."""
         rules, ended = self._session.rules, list[str]()
         if not cancelling(own.meta):
             mark = Change(own.id, own.state, own.fence, Patch(meta=CANCELLING))
@@ -168,16 +167,16 @@ class Release:
             ended += [change.id for change, done in zip(changes, written, strict=True) if done and _ends(change)]
 
     async def _unsay(self, id: str, told: Mapping[str, Versioned]) -> None:
-        """An end is dealt with. One that was told again since, by a job that was retried, stays."""
+        """Remove the record of a processed end. A newer end of the same job, after a retry, stays."""
         if (version := _version(told, id)) >= 0:
             await self._session.store.put_record(ENDED, id, None, version)
 
     async def _told_since(
         self, ends: Mapping[str, tuple[int, int]], told: Mapping[str, Versioned]
     ) -> dict[str, Versioned]:
-        """The records of ends that were written here, where they still are what was written.
+        """The records of ends that were written here, if they are unchanged.
 
-        A job is looked at after its record is read: if it has the same life, that record tells of no later end.
+        A job is read after its record: if its reset_count is the same, the record is of no later end.
         """
         if not ends:
             return {}
@@ -187,7 +186,7 @@ class Release:
         return {r.id: now[r.id] for r in found if r.state in TERMINAL and (r.reset_count, r.fence) == ends[r.id]}
 
     async def _mention(self, id: str, others: set[str], told: dict[str, Versioned]) -> None:
-        """Say in the record of an end that others are to be looked at with it."""
+        """Write into the record of an end that other jobs must be processed with it."""
         put, known = self._session.store.put_record, told.get(id, _JUST_TOLD)
         if others.issubset(pending(known).also):
             return
@@ -195,14 +194,14 @@ class Release:
         ours = kept.value == known.value
         while not await put(ENDED, id, value := msgspec.json.encode(mentioning(pending(kept), others)), kept.version):
             kept, ours = await self._kept(id), False
-        # One that was told again, or that others are at too, is left for a later look.
+        # A record that was written again, or by other processes too, is processed later.
         told[id] = Versioned(value if ours else _LEFT, _JUST_TOLD.version)
 
     async def _kept(self, id: str) -> Versioned:
         return (await records_of(self._session.store, ENDED)).get(id, _NONE)
 
     async def _free_those(self, awaited: Mapping[str, Waiting], told: dict[str, Versioned]) -> list[str]:
-        """Free all who wait for these things, by who told of each; the ended jobs that are to be dealt with next."""
+        """Release all jobs that wait for these; returns the ended jobs that must be processed next."""
         find, ended = self._session.store.find, list[str]()
         while awaited:
             size, tellers = PAGE // len(awaited), {what: id for id, what in awaited.items()}
@@ -221,16 +220,16 @@ class Release:
             ended += [child.id for child in unrun if child.id not in again]
             parents = set[str]().union(*others.values())
             ended += sorted(parents.difference(r.id for r in await self._jobs.get(parents) if r.state not in TERMINAL))
-            freed = {found_by[change.id] for change in written}  # where none was, others are at it
+            freed = {found_by[change.id] for change in written}  # if none was, another process is at it
             full = (what for what, page in zip(tellers, pages, strict=True) if page.cursor is not None)
             more = [what for what in full if what in freed] + [found_by[id] for id in again]
             awaited = {tellers[what]: what for what in more}
         return ended
 
     async def _taken_back(self, unrun: Sequence[Record]) -> set[str]:
-        """Have those wait again that were ended unrun just after a retry of those before them; their ids.
+        """Make jobs wait again that were ended unrun just after a retry of their parents; returns their ids.
 
-        What was decided before a retry is not refused after it, since whoever has not run has no new fence.
+        A change decided before a retry is not rejected after it, since a job that has not run has no new fence.
         """
         rightly = {change.id for change in await self._decide(unrun) if _ends(change)}
         wrong = [child for child in unrun if child.id not in rightly]
@@ -242,7 +241,7 @@ class Release:
         return {child.id for child in wrong}
 
     async def _decide(self, children: Sequence[Record]) -> list[Change]:
-        """What becomes of jobs now that a parent of theirs has ended, but for those that stay as they are."""
+        """The changes of jobs after a parent has ended, without those that stay as they are."""
         read = [(child, extras.read(child.extra)) for child in children]
         wanted = {member(e.flow or "", number) for _, e in read for number, _ in e.after}
         parents = {record.id: record for record in await self._jobs.get(wanted)}
@@ -255,7 +254,7 @@ class Release:
 
 
 async def with_results(session: Session, record: Record) -> bytes:
-    """The payload of a job with its parents' results in their places."""
+    """The payload of a job with its parents' results filled in."""
     flow = extras.read(record.extra).flow or ""
     numbers = numbers_in(record.payload)
     found = {r.id: r for r in await FlowJobs(session).get(member(flow, number) for number in numbers)}
@@ -271,7 +270,7 @@ async def with_results(session: Session, record: Record) -> bytes:
 
 
 def mentioning(left: Pending, ids: Iterable[str]) -> Pending:
-    """What is left to do, and others to look at with it."""
+    """The pending work, with other jobs to process."""
     return msgspec.structs.replace(left, also=tuple(sorted({*left.also, *ids})))
 
 
@@ -280,7 +279,7 @@ def _version(told: Mapping[str, Versioned], id: str) -> int:
 
 
 def _waiting_for(change: Change) -> Waiting | None:
-    """What a job is to wait for from now on."""
+    """What a job will wait for after the change."""
     waiting_for = None if change.patch is None else change.patch.waiting_for
     return waiting_for if isinstance(waiting_for, Waiting) else None
 

@@ -1,11 +1,11 @@
-"""Flows in the store: started all at once, looked at and operated as one.
+"""Flows in the store: start, read and operate them.
 
-A flow is a job of its own (task `flow`) that no worker runs: it is blocked until all of its jobs have ended, and ends
-with them (`completion.py`). Its jobs have its id and a number: `ID.0`, `ID.1`, … so that all are found without a
-list. They are stored blocked, before the flow's own job, whose insert starts it (`creation.py`).
+A flow has its own job (task `flow`) that no worker runs: it is blocked until all jobs of the flow have ended, and then
+ends (`completion.py`). The ids of the jobs are its id and a number: `ID.0`, `ID.1`, … so that they are found without a
+list. They are stored blocked, before the flow's own job, whose insert starts the flow (`creation.py`).
 
-Each operation of several writes has one that decides. An error before it means that nothing happened; after it, what is
-left to do is written down (`Pending`), and any worker does it.
+Each operation of several writes has one that decides. An error before it means that nothing happened; after it, the
+pending work is written (`Pending`), and any worker does it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from .members import JOBS_MOST, QUEUE, TASK, UNKNOWN, About, FlowJobs, counting,
 from .release import Release, mentioning, with_results
 
 ID_LENGTH = 500
-"""Characters of a flow's id, at the most: those of its jobs are longer."""
+"""Maximum characters of a flow's id: those of its jobs are longer."""
 STATES = TERMINAL | {State.BLOCKED}
-"""Those that a flow can be in: no worker runs it."""
+"""The states of a flow: no worker runs it."""
 
 
 class FlowStatus(msgspec.Struct, frozen=True):
-    """A flow in numbers."""
+    """The counts of a flow."""
 
     id: str
     name: str
@@ -60,13 +60,13 @@ class FlowStatus(msgspec.Struct, frozen=True):
     counts: dict[str, int] = {}
     """Its jobs by state; empty in a list of flows."""
     ended: FlowEnd | None = None
-    """How it ended, where it has; its `error` says the same to people."""
+    """How it ended, if it has; its `error` is the same as text."""
     cancelling: bool = False
     """It has not ended, and is being cancelled."""
 
 
 class FlowPage(msgspec.Struct, frozen=True):
-    """Some flows, newest first; `cursor` fetches the next page, None where this was the last."""
+    """A page of flows, newest first; `cursor` fetches the next page, None on the last one."""
 
     flows: list[FlowStatus]
     cursor: str | None
@@ -82,23 +82,23 @@ class BlockingFlow(Protocol):
         ...
 
     def status(self) -> FlowStatus:
-        """How far it is."""
+        """The counts of the flow."""
         ...
 
     def jobs(self) -> list[Job]:
-        """All of its jobs that are kept, in the order in which they were added."""
+        """All of its stored jobs, in the order in which they were added."""
         ...
 
     def wait(self, timeout: float | None = None) -> FlowStatus:
-        """Wait until all of its jobs have ended, however they did."""
+        """Wait until all of its jobs have ended, with any outcome."""
         ...
 
     def cancel(self) -> bool:
-        """Cancel every job that has not ended; False where the flow has."""
+        """Cancel every job that has not ended; False if the flow has."""
         ...
 
     def retry(self) -> int:
-        """Run what died again, and then what was not run because of it; how many jobs."""
+        """Retry its dead jobs, and then their dependents that did not run; returns how many jobs."""
         ...
 
 
@@ -137,24 +137,24 @@ class FlowHandle:
         return self._flows.job_handle(member(self.id, node))
 
     async def status(self) -> FlowStatus:
-        """How far it is."""
+        """The counts of the flow."""
         return await self._flows.status(self.id)
 
     async def jobs(self) -> list[Job]:
-        """All of its jobs that are kept, in the order in which they were added."""
+        """All of its stored jobs, in the order in which they were added."""
         return [job_view(record) for record in await self._flows.members(self.id)]
 
     async def wait(self, timeout: float | None = None) -> FlowStatus:
-        """Wait until all of its jobs have ended, however they did. TimeoutError where they have not in time."""
+        """Wait until all of its jobs have ended, with any outcome. TimeoutError if they have not in time."""
         await self._flows.ended(self.id, timeout)
         return await self.status()
 
     async def cancel(self) -> bool:
-        """Cancel every job that has not ended; False where the flow has."""
+        """Cancel every job that has not ended; False if the flow has."""
         return await self._flows.cancel(self.id)
 
     async def retry(self) -> int:
-        """Run what died again, from attempt 0, and then what was not run because of it; how many jobs."""
+        """Retry its dead jobs, from attempt 0, and then their dependents that did not run; returns how many jobs."""
         return await self._flows.retry(self.id)
 
 
@@ -182,22 +182,20 @@ class Flows:
         return FlowHandle(self, id)
 
     def release(self, session: Session) -> Release:
-        """What follows from the ends of jobs, for a worker."""
+        """Processes the ends of jobs, for a worker."""
         return Release(session, self._registry)
 
     # -- enqueue
 
     @on_app_loop
     async def enqueue(self, session: Session, flow: Flow, id: str | None = None) -> FlowHandle:
-        """Store a flow and begin it: all of it, or nothing. The same id and the same jobs are the same flow."""
+        """Store and start a flow, all of it or nothing. The same id and the same jobs are the same flow."""
         if not flow.nodes:
             raise InvalidJob("a flow needs at least one job")
         if len(flow.nodes) > JOBS_MOST:
             raise InvalidJob(f"a flow can have at most {JOBS_MOST} jobs, not {len(flow.nodes)}")
         if id is not None and "." in checked_text(id, "id", ID_LENGTH):
-            raise InvalidJob(
-                f"the id of a flow must not contain a dot, as {id!r} does: the ids of its jobs are ID.0, ID.1 and so on"
-            )
+            raise InvalidJob(f"the id of a flow must have no dot, unlike {id!r}: the ids of its jobs are ID.0, ID.1, …")
         settings = session.fresh_settings()
         chosen, id = id is not None, id or session.entropy.uuid7(session.clock.now())
         tolerated = flow.tolerated()
@@ -220,7 +218,7 @@ class Flows:
         await creation.make(own, jobs, chosen=chosen)
         if "sweeps" not in session.store.features:
             await self.release(session).carry_on([id])
-        else:  # whoever has the store does, and hears of it, or looks
+        else:  # the server does, when it is notified or polls
             with suppress(HoldfastError):
                 await session.store.put_record(ENDED, id, b"{}")
         return FlowHandle(self, id, flow)
@@ -254,8 +252,8 @@ class Flows:
     ) -> Handle[Any]:
         """Add a job to the flow of a running one.
 
-        One that comes after others waits for the running one first, whose end is told: so whatever becomes of this
-        process, nothing is left waiting.
+        A job that comes after others waits for the running one first, whose end is recorded: so if this process
+        crashes, no job is left waiting.
         """
         flow = extras.read(record.extra).flow
         if flow is None:
@@ -270,10 +268,10 @@ class Flows:
         job = msgspec.structs.replace(job, waiting_for=waiting_for, nonce=session.entropy.token())
         try:
             [id] = await self._enqueue.insert_all([job])
-        except OutcomeUnknown as error:  # another call adds another job, unless its key stands for this one
+        except OutcomeUnknown as error:  # a repeated call adds another job, unless it has a key
             text = f"job {job.id} may have been added to flow {flow}: {error}"
             raise OutcomeUnknown(text, (job.id,), retry_safe=job.key is not None) from error
-        if id != job.id:  # refused, or its key stands for a job that was added before
+        if id != job.id:  # rejected, or its key belongs to a job that was added before
             await _give_back(session, flow, node.number)
         if isinstance(id, HoldfastError):
             raise id
@@ -293,7 +291,7 @@ class Flows:
 
     @on_app_loop
     async def members(self, session: Session, id: str) -> list[Record]:
-        """All jobs of a flow that are kept, in order."""
+        """All stored jobs of a flow, in order."""
         jobs = FlowJobs(session)
         return [record async for record in jobs.members(id, await jobs.count(await jobs.own(id)))]
 
@@ -315,7 +313,7 @@ class Flows:
 
     @on_app_loop
     async def status(self, session: Session, id: str) -> FlowStatus:
-        """A flow in numbers."""
+        """The counts of a flow."""
         members = FlowJobs(session)
         own = await members.own(id)
         jobs = await members.count(own)
@@ -337,7 +335,7 @@ class Flows:
 
     @on_app_loop
     async def delete(self, session: Session, own: Record) -> None:
-        """Remove a flow that has ended, and its jobs. Itself first: from then on nobody can retry it."""
+        """Delete a flow that has ended, and its jobs. Its own job first: from then on it cannot be retried."""
         members, release = FlowJobs(session), self.release(session)
         jobs = await members.count(own)
         await release.leave(own.id, lambda left: msgspec.structs.replace(left, delete=jobs))
@@ -347,25 +345,25 @@ class Flows:
                 raise InvalidState(own.id, own.state, "it was retried meanwhile and runs again; nothing was deleted")
 
     async def retry(self, id: str, which: Collection[str] | None = None) -> int:
-        """Run the dead jobs of a flow again (or some of its jobs), and then what was not run because of them.
+        """Retry the dead jobs of a flow (or some of its jobs), and then their dependents that did not run.
 
-        A flow that was cancelled goes on with everything that had not ended well. Says how many jobs that are.
+        A cancelled flow continues with all jobs that had not succeeded. Returns how many.
         """
         return len(await self.retry_jobs(id, which))
 
     @on_app_loop
     async def carry_on(self, session: Session, ended: Sequence[str]) -> None:
-        """Do what follows from the end of these jobs."""
+        """Process the end of these jobs."""
         await self.release(session).carry_on(ended)
 
     @on_app_loop
     async def with_results(self, session: Session, record: Record) -> bytes:
-        """The payload of a job with its parents' results in their places."""
+        """The payload of a job with its parents' results filled in."""
         return await with_results(session, record)
 
     @on_app_loop
     async def retry_jobs(self, session: Session, id: str, which: Collection[str] | None = None) -> set[str]:
-        """The same as `retry`; the ids of the jobs that were changed."""
+        """As `retry`; returns the ids of the jobs that were changed."""
         jobs, release = FlowJobs(session), self.release(session)
         own = await jobs.own(id)
         lives: list[Change] = []
@@ -394,8 +392,8 @@ class Flows:
             [meant, *_] = await jobs.get(which or ()) or [own]
             raise InvalidState(meant.id, meant.state, "it has not failed: there is nothing to retry")
         await session.commit.check([*lives, *waiting])  # before anything is written
-        # First the parents, for whoever has decided about what waits for them looks at them again (`_taken_back`); and
-        # then at all of them, some of which may have ended long ago.
+        # First the parents, because a process that decides about their dependents reads them again (`_taken_back`);
+        # then all dependents, some of which may have ended long ago.
         parents = sorted(what.name for what in awaited if what.kind == "dependency")
         await release.leave(id, lambda left: mentioning(Pending(also=left.also), parents))
         try:
@@ -429,7 +427,7 @@ async def _reserve(session: Session, flow: str) -> int:
 
 
 async def _give_back(session: Session, flow: str, number: int) -> None:
-    """A number was not used. Where others have taken the next ones, it is a gap, which does no harm."""
+    """Release an unused number. If others have taken the next ones, it is a harmless gap."""
     with suppress(HoldfastError):
         kept = (await records_of(session.store, counting(flow))).get("jobs")
         if kept is not None and number_kept(kept) == number + 1:

@@ -1,7 +1,7 @@
-"""What a worker may write about flows over HTTP; no flow may claim many more jobs than were stored for it.
+"""What a worker may write about flows over HTTP; no flow may declare many more jobs than were stored for it.
 
-Whoever looks whether a flow has ended looks at all of its jobs, and meanwhile at no other flow: two small messages must
-not have a worker look for millions of jobs that there are not.
+The check whether a flow has ended reads all of its jobs, and blocks other flows: two small requests must not make a
+worker look for millions of jobs that do not exist.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .creation import ENDED, pending
 from .members import PAGE, TASK, About, about_flow, counting, number_kept
 
 SAMPLE = 64
-"""Jobs of a large flow that are looked for. Half of them must be there: some may have been deleted."""
+"""Jobs of a large flow that are looked up. Half of them must exist: some may have been deleted."""
 
 
 async def _cancels_nothing(_store: Store, write: RecordWrite) -> bool:
-    """Workers say which ends are to be dealt with; that a flow is to be cancelled or deleted, an operator says."""
+    """Workers write which ends must be processed; only an operator cancels or deletes a flow."""
     left = pending(write.value)
     return not left.cancel and left.delete is None
 
 
 async def _check_count(store: Store, write: RecordWrite) -> Sequence[NewJob]:
-    """Refuse a number of jobs of a flow that has grown by more than one at a time."""
+    """Reject a number of jobs that grows by more than one at a time."""
     if write.value is None:
         return ()
     flow = name_in(write.kind)
@@ -51,7 +51,7 @@ async def _check_count(store: Store, write: RecordWrite) -> Sequence[NewJob]:
 
 
 async def _check_own_jobs(store: Store, entropy: Entropy, jobs: Sequence[NewJob]) -> None:
-    """Refuse a flow's own job, which is stored last, where the jobs of the flow are not there."""
+    """Reject a flow's own job, which is stored last, if the jobs of the flow are missing."""
     for job in jobs:
         if job.extra is None or extra.decode(job.extra).flow != job.id:
             continue
@@ -71,7 +71,7 @@ _resumes = resumes("waiting_for")
 
 
 def _is_workers(change: Change) -> bool:
-    """Workers also remove the record of an end that is handled, and mark a flow that grows."""
+    """Workers also remove the record of a processed end, and mark a flow that grows."""
     grows = (
         change.expected_state == State.BLOCKED and change.expected_task == TASK and change.patch == Patch(meta=GROWN)
     )

@@ -1,4 +1,4 @@
-"""The app for blocking code. Every method is made from its async counterpart, or hands out blocking objects."""
+"""The app for blocking code. Every method is made from its async counterpart, or returns blocking objects."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ R = TypeVar("R")
 
 
 class AsyncApp(Protocol):
-    """The app itself, as far as its blocking side needs it beside the methods and services of the same names."""
+    """The async app, as far as its blocking side needs it besides the methods and services of the same names."""
 
     def update_meta(self, id: str, /, **meta: Any) -> Coroutine[Any, Any, None]:
-        """Add to the meta of a job that lives."""
+        """Merge into the meta of a job that has not ended."""
         ...
 
     @property
     def flows(self) -> Flows:
-        """Jobs that wait for each other."""
+        """Jobs that depend on each other."""
         ...
 
 
@@ -65,7 +65,7 @@ class SyncApp:
         self.close()
 
     def close(self) -> None:
-        """Close the app, and end its own loop where it has one."""
+        """Close the app, and stop its background loop if it has one."""
         refuse_blocking()
         if self._runtime.before_close and (loop := self._runtime.live_loop()) is not None:
             run_on_loop(self._runtime.end_workers(), loop)
@@ -87,7 +87,7 @@ class SyncApp:
 
         return SyncFlowHandle(self._run, handle)
 
-    # -- what gives blocking objects
+    # -- methods that return blocking objects
 
     def enqueue(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> SyncHandle[Any]:
         """Enqueue a task, a registered name, or any importable callable."""
@@ -105,11 +105,11 @@ class SyncApp:
         return self._enqueue.submit(name, payload, Options().changed(options), json=json)
 
     def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> SyncFlowHandle:
-        """Store all jobs of a flow, or none, and begin it. With an `id` it can be called again: the flow stays one."""
+        """Store and start all jobs of a flow, or none. With an `id` the call can be repeated."""
         return self.wrap_flow(self._run(self._of.flows.enqueue, flow, id))
 
     def handle(self, id: str) -> SyncHandle[Any]:
-        """A handle on a job, from its id alone."""
+        """A handle on a job, from its id."""
         return self._enqueue.handle(id)
 
     def claim(
@@ -121,7 +121,7 @@ class SyncApp:
         lease: float = MANUAL_LEASE,
         wait: float = 0.0,
     ) -> list[SyncClaim]:
-        """Claim jobs by hand."""
+        """Claim jobs manually."""
         claims = self._run(self._claims.claim, queues, tasks=tasks, limit=limit, lease=lease, wait=wait)
         return [SyncClaim(self._run, claim) for claim in claims]
 
@@ -149,7 +149,7 @@ class SyncApp:
 
     @property
     def flows(self) -> SyncFlows:
-        """Jobs that wait for each other."""
+        """Jobs that depend on each other."""
         from .flows import SyncFlows  # late, as above
 
         return SyncFlows(self._run, self._of.flows)

@@ -1,6 +1,6 @@
-"""Blocking methods, made from the async ones: the same name, parameters and documentation, the answer itself.
+"""Blocking methods, made from the async ones: the same name, parameters and documentation; they return the result.
 
-A call goes to the loop that the app lives on; where there is none, to a thread of the app's own that runs one.
+A call runs on the app's loop; if there is none, on the app's background loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ S = TypeVar("S")
 
 
 class Run(Protocol):
-    """Calls an async function on the app's loop and waits for its answer."""
+    """Calls an async function on the app's loop and waits for its result."""
 
     def __call__(self, function: Callable[..., Coroutine[Any, Any, R]], /, *args: Any, **kwargs: Any) -> R: ...
 
@@ -37,7 +37,7 @@ def runs_on(runtime: Runtime) -> Run:
         while True:
             try:
                 return run_on_loop(function(*args, **kwargs), runtime.choose_loop(), runtime.undo_of(function))
-            except NotStarted:  # that loop has just ended: on another
+            except NotStarted:  # that loop has just ended: use another
                 pass
 
     return run

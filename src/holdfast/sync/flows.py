@@ -33,7 +33,7 @@ class SyncFlowHandle:
 
 
 class SyncFlows:
-    """Jobs that wait for each other."""
+    """Jobs that depend on each other."""
 
     def __init__(self, run: Run, of: Flows) -> None:
         self._run, self._of = run, of
@@ -44,5 +44,5 @@ class SyncFlows:
     retry = blocking(Flows.retry)
 
     def handle(self, id: str) -> SyncFlowHandle:
-        """A handle on a flow, from its id alone."""
+        """A handle on a flow, from its id."""
         return SyncFlowHandle(self._run, self._of.handle(id))

@@ -24,7 +24,7 @@ class SyncConfig:
 
 
 class SyncBulk:
-    """Many jobs at once."""
+    """Operations on many jobs."""
 
     search = blocking(Bulk.search)
     count = blocking(Bulk.count)
@@ -41,7 +41,7 @@ class SyncErrors:
 
 
 class SyncTimeseries:
-    """What charts show."""
+    """Data of charts."""
 
     stats_by_minute = blocking(Timeseries.stats_by_minute)
     rates = blocking(Timeseries.rates)
@@ -50,7 +50,7 @@ class SyncTimeseries:
 
 
 class SyncSchedules:
-    """What is enqueued by the clock."""
+    """Cron schedules and intervals."""
 
     list = blocking(Schedules.list)
     get = blocking(Schedules.get)
@@ -62,7 +62,7 @@ class SyncSchedules:
 
 
 class SyncWebhooks:
-    """Who is told how jobs end."""
+    """HTTP notifications of the ends of jobs."""
 
     add = blocking(Webhooks.add)
     list = blocking(Webhooks.list)

@@ -44,7 +44,7 @@ class SyncHandle(Generic[R]):
 
 
 class SyncEnqueue:
-    """Stores jobs for blocking code: on the app's loop, or in the caller's own transaction, on its own thread."""
+    """Stores jobs for blocking code: on the app's loop, or in the caller's own transaction, on the caller's thread."""
 
     def __init__(self, run: Run, runtime: Runtime, enqueue: Enqueue) -> None:
         self.run = run
@@ -67,7 +67,7 @@ class SyncEnqueue:
         return [SyncHandle(self.run, handle) for handle in self.run(self._enqueue.enqueue_many, calls)]
 
     def handle(self, id: str) -> SyncHandle[Any]:
-        """A handle on a job, from its id alone."""
+        """A handle on a job, from its id."""
         return SyncHandle(self.run, self._enqueue.handles.handle(id))
 
     def submit(self, name: str, payload: bytes, options: Options, *, json: bool) -> SyncHandle[Any]:
@@ -97,7 +97,7 @@ class SyncTask(Generic[P, R]):
         self._options = options
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
-        """Store a job that calls the task; durable once this returns."""
+        """Store a job that calls the task; durable after this returns."""
         return self._enqueue.call(self._task, self._options, args, kwargs)
 
     def using(self, **options: Unpack[JobOptions]) -> SyncTask[P, R]:
@@ -128,7 +128,7 @@ class SyncClaim:
 
     @contextmanager
     def kept_alive(self) -> Generator[SyncClaim]:
-        """Keep the lease while the block runs. It cannot be interrupted: settling after a loss raises LeaseLost."""
+        """Renew the lease while the block runs. It cannot be interrupted: settling after a loss raises LeaseLost."""
         heartbeat = self._run(self._of.heartbeat)
         heartbeat.start()
         try:
@@ -138,7 +138,7 @@ class SyncClaim:
 
 
 def _drive(coroutine: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine that never really waits, in this thread."""
+    """Run a coroutine that never suspends, in this thread."""
     try:
         coroutine.send(None)
     except StopIteration as done:

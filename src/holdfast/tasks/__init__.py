@@ -1,1 +1,1 @@
-"""What a program says of its work: tasks, their options and limits, and what a running job sees of itself."""
+"""Tasks, their options and limits, and the context of a running job."""

@@ -1,6 +1,6 @@
-"""The steps of one run that are under way: the run does not end before them, and none begins once it ends.
+"""The steps in progress of one run: the run does not end before them, and none begins after it ends.
 
-Whatever ends the claim of a step that has run, but is not yet kept, would have the step run again.
+If the claim ended after a step has run but before its result is stored, the step would run again.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _inside: ContextVar[ActiveSteps | None] = ContextVar("holdfast_step", default=None)
-"""Whose step this code belongs to."""
+"""The run to whose step the current code belongs."""
 
 
 class ActiveSteps:
-    """For every thread of the run."""
+    """The steps in progress of one run, for all of its threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._steps: set[Future[object]] = set()
         self._over: BaseException | None = None
-        """What the run ends by."""
+        """The exception that ended the run."""
 
     def begin(self) -> Future[object]:
-        """A step begins: give the future a result when it has ended, and what it returned is kept."""
+        """Begin a step: give the future a result when it has ended and its result is stored."""
         with self._lock:
             if self._over is not None:
                 raise self._over
@@ -35,7 +35,7 @@ class ActiveSteps:
         return step
 
     def rest(self, by: BaseException) -> list[Future[object]]:
-        """End the run by raising this, unless steps are under way: those, to wait for."""
+        """End the run by raising this, unless steps are in progress: returns those, to wait for."""
         with self._lock:
             active = list(self._steps)
             if not active:
@@ -44,7 +44,7 @@ class ActiveSteps:
         return active
 
     def end(self, by: BaseException) -> list[Future[object]]:
-        """The run has ended by this: the steps that are under way all the same, to wait for."""
+        """The run has ended by this: returns the steps still in progress, to wait for."""
         with self._lock:
             self._over = self._over or by
             return list(self._steps)
@@ -61,5 +61,5 @@ class ActiveSteps:
 
     @property
     def is_here(self) -> bool:
-        """Whether this very code belongs to a step of the run."""
+        """Whether the current code belongs to a step of the run."""
         return _inside.get() is self

@@ -1,4 +1,4 @@
-"""Batches: one call of a task handles several of its jobs, and what it returns is taken apart, one part for each."""
+"""Batches: one call of a task handles several of its jobs, and its result is split, one part for each."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ..core.errors import ConfigError, InvalidJob
 from ..core.validation import checked_seconds
 
 SIZE_MOST = 1000
-"""Jobs of one call."""
+"""Maximum number of jobs of one call."""
 GATHER_WAIT_MOST = 3600.0
-"""Seconds for which jobs are gathered: they are claimed meanwhile."""
+"""Maximum seconds for which jobs are collected: they are claimed meanwhile."""
 
 
 class Batching(msgspec.Struct, frozen=True):
-    """How the jobs of a task are gathered."""
+    """How the jobs of a task are collected."""
 
     size: int
-    """Jobs for one call, at the most."""
+    """Maximum number of jobs of one call."""
     wait: float
-    """Seconds for which the first waits for the rest."""
+    """Seconds for which the first job waits for the others."""
 
 
 def batching(task: str, run_in: str, size: int | None, wait: float | timedelta | None) -> Batching | None:
-    """What `app.task(batch=…, wait=…)` says, checked; None where its jobs run one by one."""
+    """The checked options `app.task(batch=…, wait=…)`; None if jobs run one by one."""
     if size is None:
         if wait is not None:
             raise ConfigError(f"task {task!r}: wait= requires batch=")
@@ -45,31 +45,27 @@ def batching(task: str, run_in: str, size: int | None, wait: float | timedelta |
 
 
 def item_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a job of a batch was enqueued with: its one argument."""
+    """The one argument of a job of a batch."""
     return args[0] if args else next(iter(kwargs.values()))
 
 
 def parts(task: str, value: Any, count: int) -> list[Any]:
-    """What each of `count` jobs gets of what their call returned; an exception is that job's failure.
+    """The result of each of `count` jobs, from what their call returned; an exception is that job's failure.
 
-    TypeError where it cannot be told which is whose.
+    TypeError if the results cannot be assigned to the jobs.
     """
     if value is None:
         return [None] * count
     if not isinstance(value, list | tuple):
-        raise TypeError(
-            f"task {task!r} returned {type(value).__name__}: a batch must return None, or a list with one entry per job"
-        )
+        raise TypeError(f"task {task!r} returned {type(value).__name__}: return None or a list, one entry per job")
     found = list(cast("list[Any]", value))
     if len(found) != count:
-        raise TypeError(
-            f"task {task!r} was given {count} jobs and returned a list of {len(found)}: it must have one entry per job"
-        )
+        raise TypeError(f"task {task!r} was given {count} jobs and returned {len(found)} results: return one per job")
     return found
 
 
 def only_part(task: str, value: Any) -> Any:
-    """What a job gets that was alone in its call; raised, where it is an exception."""
+    """The result of a job that was alone in its call; raised if it is an exception."""
     [part] = parts(task, value, 1)
     if isinstance(part, BaseException):
         raise part

@@ -20,7 +20,7 @@ async def save(write_note: WriteNote, note: Note) -> None:
 
 
 def stored(saving: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> Awaitable[None]:
-    """Run `saving` on the loop: on that loop, return what is to be awaited; anywhere else, return once it is stored."""
+    """Run `saving` on the loop: on that loop, return an awaitable; on any other thread, return after it is stored."""
     if on_loop(loop):
         return asyncio.ensure_future(saving)
     asyncio.run_coroutine_threadsafe(saving, loop).result()
@@ -28,7 +28,7 @@ def stored(saving: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -
 
 
 async def run_on(loop: asyncio.AbstractEventLoop, saving: Coroutine[Any, Any, None]) -> None:
-    """Await `saving` on the loop that can write; a task in a process of its own runs on another one."""
+    """Await `saving` on the loop that can write; a task in its own process runs on another one."""
     if on_loop(loop):
         await saving
     else:
@@ -53,7 +53,7 @@ def in_a_loop() -> bool:
 
 
 class _Done:
-    """An awaitable that has nothing left to wait for."""
+    """An awaitable that is already done."""
 
     def __await__(self) -> Any:
         return iter(())

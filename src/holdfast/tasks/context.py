@@ -1,4 +1,4 @@
-"""What a running job sees of itself, and the words it raises to say how it ends."""
+"""The context of a running job, and the exceptions by which a task ends its run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 REST_MOST = 86400.0
-"""Seconds for which a job can let its limit key rest: a day, since nobody can cut it short."""
+"""Maximum seconds of a reported rate limit: one day, since it cannot be shortened."""
 
 
 class Work(Protocol):
@@ -41,7 +41,7 @@ class Work(Protocol):
 
 
 class GrowingFlows(Protocol):
-    """Who adds a job to the flow of a running one."""
+    """Adds a job to the flow of a running job."""
 
     def add(
         self, record: Record, work: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /, *, after: Iterable[str]
@@ -59,7 +59,7 @@ class Retry(Exception):
 
 
 class Snooze(Exception):
-    """Raised by a task: not now; run again later, uncharged."""
+    """Raised by a task: run again later, uncharged."""
 
     def __init__(self, until: datetime | timedelta | float) -> None:
         if isinstance(until, datetime) and until.tzinfo is None:
@@ -69,16 +69,16 @@ class Snooze(Exception):
 
 
 class Discard(Exception):
-    """Raised by a task: this job is not worth another attempt; it ends dead, with this reason."""
+    """Raised by a task: no further attempt; the job ends dead, with this reason."""
 
     def __init__(self, reason: str = "discarded") -> None:
         super().__init__(reason)
 
 
 class Context:
-    """A running job's view of itself. A task gets it by annotating a parameter with `Context`.
+    """The context of a running job. A task gets it by annotating a parameter with `Context`.
 
-    Usable from async tasks and from thread tasks alike; what it writes is fenced. A `DurableSteps` does the work of
+    Usable from async tasks and from thread tasks; all its writes are fenced. A `DurableSteps` implements
     `checkpoint`, `step`, `sleep` and `wait_for`.
     """
 
@@ -102,7 +102,7 @@ class Context:
         self._transact = transact
         self._flows = flows
         self.completed = False
-        """Whether the job's end has been written already, together with the task's own writes."""
+        """Whether the job's end has already been written, together with the task's own writes."""
         self.max_output = max_output
         self._progress_soon = progress_soon
         self._stopped = False
@@ -121,7 +121,7 @@ class Context:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose lines carry this job's id, task, attempt and worker."""
+        """A logger whose records have this job's id, task, attempt and worker."""
         record = self._record
         about = {
             "job_id": record.id,
@@ -135,75 +135,74 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """Which charged start this is, from 1."""
+        """The number of this charged start, from 1."""
         return self._record.attempt
 
     @property
     def fence(self) -> int:
-        """Rises with every claim of this job. Hand it to systems that can refuse an older one."""
+        """Increases with every claim of this job. Pass it to systems that can reject an older one."""
         return self._record.fence
 
     @property
     def cancelled(self) -> bool:
         """Whether this run should stop: cancelled, timed out, its lease lost, or its worker shutting down.
 
-        Async tasks are interrupted; a task in a thread looks here now and then.
+        Async tasks are interrupted; a task in a thread must check this regularly.
         """
         self.saw_cancelled = self.saw_cancelled or self._stopped
         return self._stopped
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Say how far the job is. Cheap: only the newest is written, a few times a second."""
+        """Report the progress of the job. Cheap: only the newest is written, a few times a second."""
         self.progress_seen = encode_value(Progress(done, total, note), what="progress")
         self._call_on_loop(self._progress_soon, self)
 
     @property
     def last_checkpoint(self) -> Any:
-        """What an earlier attempt (or this one) last saved, or None."""
+        """The last saved checkpoint, of an earlier attempt or this one; None if there is none."""
         return self._steps.last_checkpoint
 
     def checkpoint(self, value: Any) -> Awaitable[None]:
-        """Save a value that the next attempt can read. Await it in async code; in a thread it returns once stored.
+        """Save a value that the next attempt can read. Await it in async code; in a thread it returns when stored.
 
         Raises LeaseLost if this claim has ended meanwhile: stop working then.
         """
         return self._steps.checkpoint(value)
 
     def step(self, name: str, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Run a function once and remember what it returned: a later attempt gets that, and does not run it again.
+        """Run a function once and store its result: a later attempt gets the result without running it again.
 
-        Await it in async code, where a plain function runs in a thread; in a thread it runs right here. The result is
-        kept as JSON, and comes back as the function's annotation says. A function that raises is not remembered, and
-        one that was interrupted by a crash runs again. Each step of a run has a name of its own.
+        Await it in async code, where a plain function runs in a thread; in a thread it runs in place. The result is
+        stored as JSON, and decoded by the function's annotation. A function that raises is not stored, and one that was
+        interrupted by a crash runs again. The name must be unique in the run.
         """
         return self._steps.step(name, fn, *args, **kwargs)
 
     def sleep(self, how_long: timedelta | float = 0.0, /, **parts: float) -> Any:
         """Suspend the job, and resume at this line later: `await ctx.sleep(days=3)`, a timedelta, or seconds.
 
-        `parts` are those of a timedelta. Its end is remembered: neither a crash nor a retry begins it anew. Steps that
-        run beside it are waited for first.
+        `parts` are keywords of timedelta. The end of the sleep is stored: a crash or a retry does not restart it. Steps
+        in progress are waited for first.
         """
         return self._steps.sleep(how_long, **parts)
 
     def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
-        """Suspend the job until this signal is sent (`app.signal`), or was sent before, and get its value.
+        """Suspend the job until this signal is sent (`app.signal`), now or before, and return its value.
 
-        TimeoutError where it has not come in time, which is remembered too. Steps that run beside it are waited for
-        first.
+        TimeoutError if it does not arrive in time, which is stored too. Steps in progress are waited for first.
         """
         return self._steps.wait_for(name, timeout)
 
     def update_meta(self, /, **meta: Any) -> Awaitable[None]:
-        """Add to the job's meta. Await it in async code; in a thread it returns once stored."""
+        """Merge into the job's meta. Await it in async code; in a thread it returns after it is stored."""
         record, added = self._record, checked_meta(meta)
         note = Note(record.id, record.seq, record.fence, record.token, meta=added)
         return stored(save(self._write_note, note), self._loop)
 
     def report_rate_limit(self, retry_after: float | timedelta) -> Awaitable[None]:
-        """Start no job of this job's limit key for `retry_after` seconds, one day at most: for a service that answers 429.
+        """Start no job of this job's limit key for `retry_after` seconds, at most one day: after an answer 429.
 
-        This job itself goes on; raise Retry to have it run again when the time is over. Await it in async code; in
+        This job itself continues; raise Retry to run it again later. Await it in async code; in
         a thread it returns once stored.
         """
         record, rest = self._record, checked_seconds(retry_after, "retry_after", positive=True)
@@ -234,9 +233,9 @@ class Context:
         self.completed = True
 
     def add_to_flow(self, work: Work, /, *args: Any, after: Iterable[Handle[Any]] = (), **kwargs: Any) -> Any:
-        """Add a job to the flow that this one belongs to; await it in async code. Gives the new job's handle.
+        """Add a job to the flow of this job; await it in async code. Returns the new job's handle.
 
-        It starts at once; or, where it comes `after` others or takes their results (their handles as arguments), once
+        It starts at once; or, if it comes `after` other jobs or takes their results (their handles as arguments), after
         this job and those have ended. Give it a key (`task.using(key=…)`) if another attempt must not add it again.
         """
         if self._flows is None:
@@ -244,7 +243,7 @@ class Context:
         return self._awaited(self._flows.add(self._record, work, args, kwargs, after=[each.id for each in after]))
 
     def _awaited(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T] | T:
-        """A coroutine of the app's: to be awaited on its loop; anywhere else this waits for it."""
+        """A coroutine of the app: awaitable on its loop; on any other thread this waits for it."""
         if on_loop(self._loop):
             return coroutine
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -258,7 +257,7 @@ class Context:
     # -- for the worker
 
     def progress_note(self) -> Note | None:
-        """The newest progress that has not been written yet, as a note."""
+        """The newest unwritten progress, as a note."""
         seen, self.progress_seen = self.progress_seen, None
         if seen is None:
             return None
@@ -275,7 +274,7 @@ class Context:
         return self._write_note(note)
 
     async def let_steps_end(self, error: BaseException) -> None:
-        """Wait for steps that still run although the task has raised this."""
+        """Wait for steps in progress after the task has raised this."""
         await self._steps.let_end(error)
 
     def ask_to_stop(self, why: str) -> None:

@@ -1,8 +1,8 @@
-"""What a running job remembers: checkpoints, durable steps, and where it sleeps or waits.
+"""Durable steps of a running job: checkpoints, steps, sleeps and waits.
 
-`Context` holds a `DurableSteps` and passes these calls on to it. All of it is one value in the store
-(`core/step_log.py`), written under the claim's fence before the call that made it returns. Every method is the same in
-async code, where it is awaited, and in a thread, where it returns once it is stored.
+`Context` has a `DurableSteps` and forwards these calls to it. All of it is one value in the store (`core/step_log.py`),
+written under the claim's fence before the call returns. Every method is awaited in async code, and in a thread returns
+after it is stored.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
 RESEND_PAUSE = 0.5
-"""Seconds before what a run must not lose is written again: a step, or the end of a job."""
+"""Seconds before a write that a run must not lose is retried: a step, or the end of a job."""
 LEAST_WAIT = 1.0
-"""Seconds that a job waits for a signal at the least, so that one that was sent before is found."""
+"""Minimum seconds for which a job waits for a signal, so that one that was sent before is found."""
 MOST_UNSEEN = 60.0
-"""Seconds after which a job that waits for a signal runs again by itself, unless the signal was looked for once more
-after it had begun to wait: whoever was to look may have died."""
+"""Seconds after which a job that waits for a signal runs again, unless the signal was looked up after the wait was
+written: the process that was to do so may have crashed."""
 
 
 class Suspended(BaseException):
-    """Raised by the core through a task that sleeps or waits: its run ends here, and goes on behind it later.
+    """Raised inside a task that sleeps or waits: the run ends here, and resumes after it later.
 
-    No error, and so nothing that `except Exception` catches.
+    Not an error, so `except Exception` does not catch it.
     """
 
     def __init__(self, delay: float, waiting_for: Waiting | None = None) -> None:
@@ -54,11 +54,11 @@ class Suspended(BaseException):
 
 
 class StepResultLost(InvalidJob):
-    """A step has run, but its result cannot be kept. The job ends dead: another attempt would run the step again."""
+    """A step has run, but its result cannot be stored. The job ends dead: another attempt would run the step again."""
 
 
 class DurableSteps:
-    """The part of a job's context that outlives the run. `Context` documents each method for users."""
+    """The durable part of a job's context. `Context` documents each method for users."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class DurableSteps:
 
     @property
     def last_checkpoint(self) -> Any:
-        """The value that was last saved, by an earlier attempt or this one; None if there is none."""
+        """The last saved value, of an earlier attempt or this one; None if there is none."""
         value = self._memory.value
         return None if value is UNSET else decode_value(bytes(value))
 
@@ -115,14 +115,12 @@ class DurableSteps:
             ended.set_result(None)
 
     def sleep(self, how_long: timedelta | float = 0.0, /, **parts: float) -> Any:
-        """Suspend the job, and resume at this line when the time is over. The end of the sleep is stored."""
+        """Suspend the job, and resume at this line when the time has passed. The end of the sleep is stored."""
         self._check_between_steps("sleep")
         try:
             seconds = checked_seconds(how_long, "sleep") + timedelta(**parts).total_seconds()
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidJob(
-                f"sleep takes seconds, a timedelta, or keywords of timedelta such as days=3: {error}"
-            ) from None
+            raise InvalidJob(f"sleep takes seconds, a timedelta, or parts of one such as days=3: {error}") from None
         seconds = checked_seconds(seconds, "sleep")
         self._sleeps += 1
         step = self._memory.find("sleep", str(self._sleeps))
@@ -132,7 +130,7 @@ class DurableSteps:
         return self._after(self._remember("a sleep", _with(begun)), lambda: self._sleep_on(begun))
 
     def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
-        """Suspend the job until this signal comes, and return its value. The timeout is stored."""
+        """Suspend the job until this signal arrives, and return its value. The timeout is stored."""
         self._check_between_steps("wait for a signal")
         self._use("signal", checked_name(name, "signal"), "keep its value, or wait for a signal of another name")
         limit = None if timeout is None else max(LEAST_WAIT, checked_seconds(timeout, "timeout"))
@@ -144,7 +142,7 @@ class DurableSteps:
             return self._after(self._remember("a wait", _with(begun)), lambda: self._wait_on(begun))
         return self._after(None, lambda: self._wait_on(step or Step("signal", name)))
 
-    # -- inside
+    # -- internal
 
     def _use(self, kind: str, name: str, advice: str) -> None:
         if (kind, name) in self._used:
@@ -152,17 +150,17 @@ class DurableSteps:
         self._used.add((kind, name))
 
     def _check_between_steps(self, what: str) -> None:
-        if self._active.is_here:  # the next run would do again what the step has done so far
+        if self._active.is_here:  # the next run would repeat what the step has done so far
             raise InvalidJob(f"a step of job {self._record.id!r} cannot {what}: do it between two steps")
 
     def _begin(self, name: str) -> Future[object]:
-        """A step is about to run: there must be room for it, since what has run must be remembered."""
+        """A step is about to run: its entry must fit into the limit, since its result must be stored."""
         nothing = Step("step", name, at=self._now())
         self._written(f"step {name!r} was not run: it", self._memory.with_step(nothing))
         return self._active.begin()
 
     def _now(self) -> int:
-        """The store's time, as near as it is known here: from when the job was claimed."""
+        """The store's time, estimated from when the job was claimed."""
         return (self._record.started_at or 0) + int((self._clock.monotonic() - self._born) * MICROS)
 
     def _sleep_on(self, step: Step) -> None:
@@ -171,7 +169,7 @@ class DurableSteps:
             raise Suspended(left)
 
     def _wait_on(self, step: Step) -> None:
-        # However late it is: whether it has come is known to the store, which is looked at when the job waits.
+        # Even after the timeout: whether the signal has arrived is checked in the store after the wait is written.
         left = MOST_UNSEEN if step.until is None else max(LEAST_WAIT, (step.until - self._now()) / MICROS)
         raise Suspended(min(left, MOST_UNSEEN), Waiting("signal", step.name))
 
@@ -193,11 +191,11 @@ class DurableSteps:
             raise
         keeping = asyncio.ensure_future(run_on(self._loop, self._keep(name, data)))
         keeping.add_done_callback(lambda kept: ended.set_result(kept.cancelled() or kept.exception()))
-        await asyncio.shield(keeping)  # the step is done, though the run may be stopped now
+        await asyncio.shield(keeping)  # the step is done, even if the run is stopped now
         return returns.decode(data)
 
     async def _keep(self, name: str, data: bytes) -> None:
-        """Remember what a step has returned: it is done, so a store that does not answer is worth waiting for."""
+        """Store the result of a step: the step has run, so the write is retried until the store answers."""
         done = Step("step", name, at=self._now(), result=Raw(data))
         while True:
             try:
@@ -214,10 +212,10 @@ class DurableSteps:
                 await asyncio.sleep(RESEND_PAUSE)
 
     async def _remember(self, what: str, change: Callable[[Memory], Memory]) -> None:
-        async with self._saving:  # each write is of everything
+        async with self._saving:  # each write contains all steps
             memory, record = change(self._memory), self._record
             data = self._written(what, memory)
-            self._saves += 1  # also where the last one's outcome is unknown: it may still arrive
+            self._saves += 1  # also if the outcome of the last one is unknown: it may still arrive
             note = Note(record.id, record.seq, record.fence, record.token, checkpoint=data, saves=self._saves)
             await save(self._write_note, note)
             self._memory = memory
@@ -226,17 +224,15 @@ class DurableSteps:
         data = steps.write(memory) or b""
         if len(data) > self._max_payload:
             most = f"max_payload ({self._max_payload})"
-            raise PayloadTooLarge(
-                f"{what} brings the job's checkpoint and steps to {len(data)} bytes, over {most}; it was not stored"
-            )
+            raise PayloadTooLarge(f"{what} brings the stored steps to {len(data)} bytes, over {most}; not stored")
         return data
 
     # -- async code and threads
 
     def _after(self, saving: Coroutine[Any, Any, None] | None, then: Callable[[], T]) -> T | Awaitable[T]:
-        """Store, then go on: to be awaited in async code, and anywhere else right here.
+        """Store, then continue: awaitable in async code, in place elsewhere.
 
-        Where the job would rest instead, its steps that are under way end first; then it is asked again.
+        If the job would be suspended, its steps in progress end first; then `then` is called again.
         """
         if in_a_loop():
             return self._awaited_after(saving, then)
@@ -255,14 +251,14 @@ class DurableSteps:
             try:
                 return then()
             except Suspended as suspended:
-                await asyncio.sleep(0)  # a step that was asked for at the same time may begin
+                await asyncio.sleep(0)  # a step that was called at the same time may begin
                 beside = self._active.rest(suspended)
             await _all_of(beside)
 
     # -- for the worker
 
     async def let_end(self, error: BaseException) -> None:
-        """The task has raised this, while steps may be under way beside what raised it."""
+        """The task has raised this, while other steps may be in progress: wait for them."""
         if beside := self._active.end(error):
             await _all_of(beside)
 

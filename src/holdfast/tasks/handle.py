@@ -1,4 +1,4 @@
-"""A handle on one job: look at it, wait for it, take its result, cancel it."""
+"""A handle on one job: read it, wait for it, get its result, cancel it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BlockingHandle(Protocol[R_co]):
 
 
 class Blocking(Protocol):
-    """An app's blocking side, as far as handles need it."""
+    """The blocking side of an app, as far as handles need it."""
 
     def wrap(self, handle: Handle[R], /) -> BlockingHandle[R]:
         """A handle for blocking code."""
@@ -44,7 +44,7 @@ class Blocking(Protocol):
 
 
 class HandleClient(Protocol):
-    """What a handle asks of its app."""
+    """The operations of an app that a handle uses."""
 
     @property
     def sync(self) -> Blocking:
@@ -52,7 +52,7 @@ class HandleClient(Protocol):
         ...
 
     def decode_result(self, record: Record, /) -> Any:
-        """A stored result as a value, by the codec of its task where the app knows that."""
+        """A stored result as a value, by the codec of its task if the app knows it."""
         ...
 
     def job(self, id: str) -> Coroutine[Any, Any, Job]:
@@ -60,7 +60,7 @@ class HandleClient(Protocol):
         ...
 
     def ended(self, id: str, timeout: float | None = None) -> Coroutine[Any, Any, Record]:
-        """The stored job once it has ended."""
+        """The stored job after it has ended."""
         ...
 
     def cancel(self, id: str) -> Coroutine[Any, Any, bool]:
@@ -91,7 +91,7 @@ class Handle(Generic[R]):
         return await self._client.job(self.id)
 
     async def wait(self, timeout: float | None = None) -> Job:
-        """Wait until the job has ended, however it ended. TimeoutError where it has not in time."""
+        """Wait until the job has ended, with any outcome. TimeoutError if it has not ended in time."""
         return job_view(await self._client.ended(self.id, timeout))
 
     async def result(self, timeout: float | None = None) -> R:
@@ -105,7 +105,7 @@ class Handle(Generic[R]):
         return await self._client.cancel(self.id)
 
     def decode(self, record: Record) -> R:
-        """The result of an ended job, or the error that stands for it."""
+        """The result of an ended job; raises its error if it has none."""
         if record.state == State.CANCELLED:
             raise JobCancelled(record.id, record.error or "cancelled")
         if record.state == State.DEAD:

@@ -1,4 +1,4 @@
-"""What a program has called around its running jobs."""
+"""The hooks of a program around its running jobs."""
 
 from __future__ import annotations
 

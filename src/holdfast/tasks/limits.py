@@ -1,4 +1,4 @@
-"""Limits: what a user says of how many jobs run, how often one starts and whose turn it is, made the limit key of a job."""
+"""Limits: `limit(…)` declares concurrency, start rate and fair order, and gives each job its limit key."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from ..core.validation import checked_name
 
 Key = str | Callable[..., str | int]
 MAX_BOUND = 1_000_000
-"""Jobs of a limit key at one time, or in one burst; and starts per second."""
+"""Maximum concurrency, burst, and starts per second."""
 WEIGHT_MOST = 100
-"""Weight of a limit key: jobs that it gets for one of a limit key of weight 1."""
+"""Maximum weight of a limit key: jobs served for each job of a limit key of weight 1."""
 _MISSING = object()
 SPAN_MOST = 366 * 86400 * MICROS
-"""A burst is used up, at its rate, within this."""
+"""A burst must be used up, at its rate, within this."""
 NAME_MOST = 160
-"""Characters of a limit key's name: every store can index as many."""
+"""Characters of a limit key's name: every store can index this many."""
 _CUT = "…"
-"""In the names of limit keys that would have been too long, before the digest of the whole."""
+"""Mark in the names of shortened limit keys, before the digest of the whole name."""
 _RATE = re.compile(r"\s*(\d{1,9})\s*/\s*(\d{0,6})\s*(s|sec|min|h|hour|d|day)\s*")
 _UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
 _QUOTED = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%/@#"})
 
 
 class LimitedTask(Protocol):
-    """What a limit asks of a task."""
+    """What a limit needs of a task."""
 
     name: str
     codec: Any
     arguments: Arguments
 
     def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The call that a payload stands for."""
+        """The call of a payload."""
         ...
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """What jobs with the same key share. Made by `limit(…)`, which checks it; 0 means that there is no such bound."""
+    """What jobs with the same key share. Made by `limit(…)`, which checks it; 0 means unlimited."""
 
     key: Key | None
     takes: tuple[str, ...] | None
-    """The arguments that a key function asks for; None: all of them."""
+    """The arguments of a key function; None: all of them."""
     name: str | None
     concurrency: int
     interval: int
@@ -59,7 +59,7 @@ class Limit(msgspec.Struct, frozen=True):
     weight: int | Callable[[Any], int]
 
     def check(self, task: LimitedTask) -> None:
-        """ConfigError where the key asks for what the task does not have."""
+        """ConfigError if the key uses a parameter that the task does not have."""
         names = self.takes if callable(self.key) else None if self.key is None else (self.key.partition(".")[0],)
         for name in names or ():
             if not task.arguments.takes(name):
@@ -68,11 +68,11 @@ class Limit(msgspec.Struct, frozen=True):
                 )
 
     def limit_key(self, name: str, task: LimitedTask | None, payload: bytes) -> LimitKey:
-        """The limit key of a call of the task `name`, which need not be known here."""
+        """The limit key of a call of the task `name`, which may be unknown here."""
         return self._limit_key(name.translate(_QUOTED), f"task {name!r}", task, payload)
 
     def limit_key_in_queue(self, queue: str, name: str, task: LimitedTask | None, payload: bytes) -> LimitKey:
-        """The limit key of the same call, where this is the limit of its queue."""
+        """The limit key of the same call, if this is the limit of its queue."""
         return self._limit_key("#" + queue.translate(_QUOTED), f"task {name!r} in queue {queue!r}", task, payload)
 
     def _limit_key(self, owner: str, what: str, task: LimitedTask | None, payload: bytes) -> LimitKey:
@@ -86,7 +86,7 @@ class Limit(msgspec.Struct, frozen=True):
                 weight = _answer(f"{what}: the weight of its limit", weight, value)
                 if type(weight) is not int or not 1 <= weight <= WEIGHT_MOST:
                     raise InvalidJob(
-                        f"{what}: the weight of {value!r:.100} must be 1 to {WEIGHT_MOST}, not {weight!r:.100}"
+                        f"{what}: weight of {value!r:.100} must be 1 to {WEIGHT_MOST}, not {weight!r:.100}"
                     )
         return LimitKey(_bounded(owner), self.concurrency, self.interval, self.burst, cast("int", weight))
 
@@ -106,7 +106,7 @@ class Limit(msgspec.Struct, frozen=True):
         return value
 
     def _arguments(self, what: str, task: LimitedTask | None, payload: bytes) -> Mapping[str, Any]:
-        """The call's arguments by name: for a function as the task will get them, for a path as they are stored."""
+        """The call's arguments by name: for a function decoded, for a path as they are stored."""
         if task is not None and (callable(self.key) or task.codec is not None):
             return task.arguments.named(*task.decode(payload))
         try:
@@ -129,10 +129,11 @@ def limit(
 ) -> Limit:
     """A limit for `app.task(limit=…)`, over all workers of the store.
 
-    `key`: a parameter of the task (`"customer_id"`, `"order.customer"`) or a function of some of them; jobs with
-    the same value share a limit key, and limit keys take turns. `concurrency`: jobs at one time. `rate`: starts such as `"100/min"`,
-    `"5/s"` or `"2/10s"`, evenly spread, or `burst` of them at once. `weight`: turns for one of another limit key's, or
-    a function of the key's value. `name`: share the limit key with every task whose limit has the same name.
+    `key`: a parameter of the task (`"customer_id"`, `"order.customer"`) or a function of some of them; jobs with the
+    same value share a limit key, and keys are served round-robin, by weight. `concurrency`: running jobs. `rate`:
+    starts such as `"100/min"`, `"5/s"` or `"2/10s"`, evenly spread, or `burst` of them at once. `weight`: jobs served
+    for each job of another limit key, or a function of the key's value. `name`: share the limit key with all limits of
+    the same name.
     """
     if key is None and concurrency is None and rate is None:
         raise ConfigError("limit() sets no limit: pass concurrency=, rate= or key=")
@@ -159,14 +160,14 @@ def limit(
 
 
 def given_limit(given: Any) -> Limit:
-    """What stands where a limit is wanted."""
+    """A checked `limit=` option."""
     if not isinstance(given, Limit):
         raise InvalidJob(f"limit= must be made by holdfast.limit(…), such as limit(concurrency=2), not {given!r:.100}")
     return given
 
 
 def given_limits(given: Any) -> dict[str, Limit]:
-    """What stands where the limits of queues are wanted."""
+    """The checked `queue_limits=` option."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"queue_limits= must be a dict of limits by queue, not {given!r:.100}")
     limits = cast("Mapping[Any, Any]", given)
@@ -180,7 +181,7 @@ def _count(value: Any, what: str, most: int) -> int:
 
 
 def _interval(rate: Any) -> int:
-    """Microseconds from one start to the next; rounded up, so that the rate is never exceeded."""
+    """Microseconds between two starts; rounded up, so that the rate is never exceeded."""
     found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
     if found is not None:
         count, period = int(found[1]), int(found[2] or 1) * _UNITS[found[3]] * MICROS
@@ -205,7 +206,7 @@ def _asked(key: Callable[..., Any]) -> tuple[str, ...] | None:
 
 
 def _answer(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a function of the user's says; whatever it raises refuses the job."""
+    """The result of a user's function; any exception rejects the job."""
     try:
         return function(*args, **kwargs)
     except Exception as error:
@@ -223,7 +224,7 @@ def _part(value: Any, name: str) -> Any:
 
 
 def _bounded(name: str) -> str:
-    """A limit key's name that every store can keep, and that no other limit key has."""
+    """A unique name of a limit key that every store can keep."""
     if len(name) <= NAME_MOST and name.isprintable() and _CUT not in name:
         return name
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""The decorators that `app.task(…)` gives, as type checkers see them."""
+"""The decorators that `app.task(…)` returns, for type checkers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class TaskMaker(Protocol):
-    """What `app.task(…)` with options gives: the decorator itself."""
+    """What `app.task(…)` with options returns: the decorator."""
 
     @overload
     def __call__(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
@@ -27,7 +27,7 @@ class TaskMaker(Protocol):
 
 
 class BatchMaker(Protocol):
-    """What `app.task(batch=…)` gives: each job is enqueued with one item of the list that the function takes."""
+    """What `app.task(batch=…)` returns: each job is enqueued with one item of the list that the function takes."""
 
     @overload
     def __call__(self, fn: Callable[[list[T]], Coroutine[Any, Any, list[R | Exception]]], /) -> Task[[T], R]: ...

@@ -43,7 +43,7 @@ class Codec(Protocol):
 
 
 def _by(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A checker that is written out here; the same, with its type."""
+    """Gives a checker that is written in place its type."""
     return check
 
 
@@ -54,9 +54,9 @@ def _checked_replace(replace: Any) -> bool:
 
 
 class CommonOptions(TypedDict, total=False):
-    """What a task may declare for all of its jobs, and a call may choose for one. None is as if left out.
+    """Options that a task may declare for all of its jobs, and a call may set for one. None means not given.
 
-    Each has its checker: from what is given to the field of `Options` of the same name, or to those of `PAIRS`.
+    Each has a checker, from the given value to the field of `Options` of the same name, or to those of `PAIRS`.
     """
 
     queue: Annotated[str | None, _by(lambda given: checked_name(given, "queue"))]
@@ -64,61 +64,61 @@ class CommonOptions(TypedDict, total=False):
     priority: Annotated[int | None, checked_priority]
     """-32768 to 32767, lower first."""
     max_attempts: Annotated[int | None, checked_attempts]
-    """Starts that are charged, the first included; 0 is no limit."""
+    """Charged starts including the first; 0 is unlimited."""
     timeout: Annotated[Duration | None, _by(lambda given: checked_seconds(given, "timeout", positive=True))]
-    """Seconds that one run may take."""
+    """Maximum seconds of one run."""
     tags: Annotated[Sequence[str] | None, checked_tags]
     """Words to find jobs by."""
     unique: Annotated[str | Duration | None, checked_unique]
-    """One job for all calls with the same key (else the same arguments): "queued", "live", or for so many seconds."""
+    """One job for all calls with the same key (else arguments): "until_start", "until_end", or for so many seconds."""
     limit: Annotated[Limit | None, given_limit]
-    """How many run and how often one starts, over all workers."""
+    """Maximum concurrency and start rate, over all workers."""
 
 
 class JobOptions(CommonOptions, total=False):
-    """What one call may choose."""
+    """Options of one call."""
 
     retry: Annotated[Backoff | None, checked_backoff]
     """The waits between attempts."""
     delay: Annotated[Duration | None, _by(lambda given: (checked_seconds(given, "delay"), None))]
     """Seconds from now before which it does not start."""
     at: Annotated[datetime | None, _by(lambda given: (0.0, checked_at(given)))]
-    """An aware time before which it does not start; not beside `delay`."""
+    """An aware time before which it does not start; not together with `delay`."""
     key: Annotated[str | None, _by(lambda given: checked_text(given, "key"))]
     """The idempotency key, 1 to 512 printable characters: the same key gives the same job."""
     id: Annotated[str | None, _by(lambda given: checked_text(given, "id"))]
-    """An id of the caller's own; 1 to 512 printable characters."""
+    """An id chosen by the caller; 1 to 512 printable characters."""
     meta: Annotated[Mapping[str, Any] | None, checked_meta]
-    """Plain JSON that travels with the job."""
+    """Plain JSON that is stored with the job."""
     connection: Annotated[Any, _by(lambda given: given)]
     """Enqueue inside this connection's transaction."""
     replace: Annotated[bool | None, _checked_replace]
-    """If the job of the key still waits, it gets these arguments and this time."""
+    """If the job with the key still waits, it gets these arguments and this due time."""
     debounce: Annotated[Duration | None, _by(lambda given: (checked_seconds(given, "debounce", positive=True), None))]
-    """As `replace`, due so many seconds after the last call."""
+    """As `replace`, due this many seconds after the last call."""
     debounce_max: Annotated[Duration | None, _by(lambda given: checked_seconds(given, "debounce_max"))]
-    """But at most so many seconds after the first call."""
+    """But at most this many seconds after the first call."""
     expires: Annotated[Duration | datetime | None, checked_expires]
-    """Too late to start: in so many seconds, or at an aware time."""
+    """It expires unless it has started: in seconds, or at an aware time."""
 
 
 class _Declared(CommonOptions, total=False):
     name: str | None
     """The task's name; else the function's."""
     retry: RetryRule | None
-    """A Backoff, or a function of (exception, attempt) that answers seconds to wait, or None to give up."""
+    """A Backoff, or a function of (exception, attempt) that returns seconds to wait, or None to give up."""
     payload: bool
-    """The function takes the JSON object of the payload whole."""
+    """The function gets the JSON object of the payload as its one argument."""
     codec: Codec | None
     """An encoding of calls and results, instead of JSON."""
     retention: Duration | str | None
     """How long its ended jobs are kept, instead of the setting."""
     expires: Duration | None
-    """Seconds after which a job is too late to start."""
+    """Seconds after which a job expires unless it has started."""
 
 
 class TaskOptions(_Declared, total=False):
-    """What a task may declare."""
+    """Options that a task may declare."""
 
     run_in: str | None
     """Async functions: "loop"; plain ones: "thread"; either: "process" (of a pool) or "isolated" (a fresh one)."""
@@ -127,16 +127,16 @@ class TaskOptions(_Declared, total=False):
 
 
 class BatchOptions(_Declared, total=False):
-    """What a task may declare whose calls handle several jobs."""
+    """Options of a task whose calls handle several jobs."""
 
     batch: Required[int]
-    """Jobs that one call handles at most."""
+    """Maximum number of jobs of one call."""
     wait: Duration | None
-    """Seconds for which they are gathered at most."""
+    """Maximum seconds for which they are collected."""
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How a job is enqueued, checked; None is the task's, then the app's own."""
+    """The checked options of a job; None: those of the task, then of the app."""
 
     queue: str | None = None
     priority: int | None = None
@@ -160,7 +160,7 @@ class Options(msgspec.Struct, frozen=True):
     limit: Limit | None = None
 
     def changed(self, given: JobOptions) -> "Options":
-        """These options with some set anew, each checked before anything is stored."""
+        """A copy with some options set, each checked before anything is stored."""
         new: dict[str, Any] = {}
         for name, value in given.items():
             try:
@@ -182,13 +182,11 @@ class Options(msgspec.Struct, frozen=True):
         return made
 
     def check(self) -> None:
-        """Refuse options that contradict each other."""
+        """Reject options that contradict each other."""
         if self.replace and self.key is None:
             raise InvalidJob("replace= and debounce= need key=, which identifies the job to replace")
         if self.replace and self.unique != "until_start":
-            raise InvalidJob(
-                "replace= applies to a job that has not started: use unique='until_start' with it, or no unique="
-            )
+            raise InvalidJob("replace= applies to a job that has not started: use unique='until_start', or none")
         if self.replace and self.connection is not None:
             raise InvalidJob("replace= and debounce= cannot be used with connection=")
         if self.debounce_max is not None and self.debounce_max < self.delay:
@@ -205,9 +203,9 @@ PAIRS = {
     "unique": ("unique", "window"),
     "expires": ("expires_in", "expires_at"),
 }
-"""Options that make two fields of `Options`."""
+"""Options that set two fields of `Options`."""
 OPTION_OF = {"run_at": "at", "window": "unique", "expires_in": "expires", "expires_at": "expires"}
-"""The option that a field of `Options` comes from, where it has another name."""
+"""The option of a field of `Options`, if its name differs."""
 _CHECKED: dict[str, tuple[Callable[[Any], Any], tuple[str, str] | None]] = {
     name: (kind.__metadata__[0], PAIRS.get(name)) for name, kind in JobOptions.__annotations__.items()
 }
@@ -216,16 +214,14 @@ _replace = msgspec.structs.replace
 
 
 def _check_together(given: JobOptions, new: dict[str, Any]) -> None:
-    """Refuse options of one call that contradict each other, and add what they mean together."""
+    """Reject options of one call that contradict each other, and add those that they imply."""
     delayed = given.get("delay") is not None
     timed = given.get("at") is not None
     if delayed and timed:
         raise InvalidJob("give either delay= or at=, not both")
     if given.get("debounce") is not None:
         if delayed or timed or given.get("replace") is False or given.get("unique") is not None:
-            raise InvalidJob(
-                "debounce= implies replace= and unique= and sets the due time: remove delay=, at=, replace= and unique="
-            )
+            raise InvalidJob("debounce= sets the due time, replace= and unique=: remove delay=, at= and those")
         new["replace"] = True
     elif given.get("debounce_max") is not None:
         raise InvalidJob("debounce_max= requires debounce=")
@@ -236,11 +232,11 @@ def _check_together(given: JobOptions, new: dict[str, Any]) -> None:
 JOB_OPTIONS = tuple(JobOptions.__annotations__)
 TASK_OPTIONS = tuple({**TaskOptions.__annotations__, **BatchOptions.__annotations__})
 _OF_JOBS = ({*JOB_OPTIONS} & {*TASK_OPTIONS}) - {"retry"}
-"""What a task declares for its jobs. Its retry rule may be a function, which cannot be stored with them."""
+"""Options that a task declares for its jobs. Its retry policy may be a function, which cannot be stored."""
 
 
 def declared(given: Mapping[str, Any]) -> tuple[Options, dict[str, Any]]:
-    """What a task declares for its jobs, checked, and what it declares of itself."""
+    """The checked options that a task declares for its jobs, and those of the task itself."""
     for name in given:
         if name not in TASK_OPTIONS:
             raise unknown_option(name, TASK_OPTIONS)
@@ -251,7 +247,7 @@ def declared(given: Mapping[str, Any]) -> tuple[Options, dict[str, Any]]:
 
 
 def unknown_option(name: str, known: Collection[str]) -> TypeError:
-    """The error for an option that there is not, naming the one that may have been meant."""
+    """The error for an unknown option, with the closest known one."""
     from difflib import get_close_matches  # late: only for mistakes
 
     close = get_close_matches(name, known, 1)

@@ -1,4 +1,4 @@
-"""Which names may run: registered tasks, and public functions in modules that were named as trusted. Nothing else."""
+"""The tasks that may run: registered ones, and public functions of trusted modules. Nothing else."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from .options import Codec, Options, declared
 from .task import Call, Task, TaskClient, Using, is_async
 
 CALL_TASK = "holdfast.call"
-"""The task of a callable that travels pickled."""
+"""The task of a pickled callable."""
 
 
 class Registry:
     """An app's tasks by name."""
 
     client: TaskClient
-    """Who stores the calls of these tasks; set before the first task is registered."""
+    """Stores the calls of these tasks; set before the first task is registered."""
 
     def __init__(self, trusted: set[str], signed: Signed | None) -> None:
         self._trusted = trusted
         self._signed = signed
         self.tasks: dict[str, Task[..., Any]] = {}
         self._looked_up: set[str] = set()
-        """Those of its names that nobody registered: functions of trusted modules that have run here."""
+        """Tasks that were not registered: functions of trusted modules that have run here."""
         self.store_id: str | None = None
-        """That of the worker's store, in a child process, which has not opened it."""
+        """The id of the worker's store, in a child process, which has not opened it."""
 
     def add(self, fn: Callable[..., Any], name: str | None, options: Options, **rest: Any) -> Task[..., Any]:
         """Register a function under its own or a given name."""
@@ -54,24 +54,22 @@ class Registry:
         return task
 
     def declare(self, fn: Callable[..., Any], **given: Any) -> Task[..., Any]:
-        """Register a function with what `app.task` was given; TypeError for an option that there is not."""
+        """Register a function with the options of `app.task`; TypeError for an unknown option."""
         options, own = declared(given)
         return self.add(fn, own.pop("name", None), options, **own)
 
     def is_registered(self, name: str) -> bool:
-        """Whether a task was registered under this name; not where it was only looked up in a module."""
+        """Whether a task was registered under this name; not if it was only found in a module."""
         return name in self.tasks and name not in self._looked_up
 
     def find(self, name: str) -> Task[..., Any]:
-        """The task that a name from the store stands for; UnknownTask for all the rest."""
+        """The task with a stored name; UnknownTask if there is none."""
         task = self.tasks.get(name)
         if task is not None:
             return task
         if name == CALL_TASK:
             if self._signed is None:
-                raise UnknownTask(
-                    name, "the signed cloudpickle codec is not enabled here; set cloudpickle=True and a secret"
-                )
+                raise UnknownTask(name, "the signed cloudpickle codec is not enabled here (cloudpickle=True, secret=)")
             task = self._pickled_task(self._signed, None)
         else:
             task = self._task(self._resolve(name), name)
@@ -87,13 +85,13 @@ class Registry:
         return Task(self.client, _pickled, CALL_TASK, Options(), codec=call, result_codec=result)
 
     def unpacked(self, task: Task[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...], bool]:
-        """The function to call, with its arguments, and whether it is async: for a pickled one, what travelled."""
+        """The function to call, with its arguments, and whether it is async: for a pickled call, its function."""
         if task.name == CALL_TASK and args:
             return args[0], args[1:], is_async(args[0])
         return task.fn, args, task.is_async
 
     def decode_result(self, record: Record) -> Any:
-        """A stored result as a value: by the codec of its task where this app has that, else as plain JSON."""
+        """A stored result as a value: by the codec of its task if this app has it, else as plain JSON."""
         if record.result is None:
             return None
         if (task := self._with_codec(record.task)) is not None:
@@ -110,7 +108,7 @@ class Registry:
             ) from None
 
     def encode_result(self, record: Record, value: Any) -> bytes | None:
-        """A result that somebody else than the task itself gives, as those who know the task read it."""
+        """A result that another process than the task returns, encoded by the codec of the task."""
         if value is None:
             return None
         task = self._with_codec(record.task)
@@ -124,7 +122,7 @@ class Registry:
             raise InvalidJob(f"the codec of task {task.name!r} cannot encode this result: {error}") from error
 
     def _with_codec(self, name: str) -> Task[..., Any] | None:
-        """The task of this name, where it has a codec of its own."""
+        """The task with this name, if it has its own codec."""
         known = self.find(name) if name == CALL_TASK and self._signed is not None else self.tasks.get(name)
         return None if known is None or known.codec is None else known
 
@@ -145,13 +143,13 @@ class Registry:
             target = getattr(target, part, None)
         if isinstance(target, Task):
             return target.fn
-        # Only what the module itself defines: `os:system` must not be reachable as `mymodule:system`.
+        # Only functions that the module itself defines: `os:system` must not be reachable as `mymodule:system`.
         if not inspect.isroutine(target) or getattr(target, "__module__", None) != module:
             raise UnknownTask(name, f"module {module!r} defines no such function")
         return cast("Callable[..., Any]", target)
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
-        """A call of a task, a name, or any callable that a worker can find again (or that may travel pickled)."""
+        """A call of a task, a name, or any callable that a worker can import (or that may be pickled)."""
         if isinstance(fn, Using | Task):
             return _bound(cast("Task[..., Any]", fn), args, kwargs)
         if isinstance(fn, str):
@@ -184,7 +182,7 @@ class Registry:
 
 
 class PickledCall:
-    """The codec of a callable that travels whole, signed. `place` says where a signature for a part of a job holds."""
+    """The codec of a pickled, signed callable. `place` is what the signature of a part of a job is bound to."""
 
     name = "cloudpickle"
 
@@ -194,7 +192,7 @@ class PickledCall:
         self._fn = fn
 
     def dumps(self, value: Any) -> bytes:
-        """A call's (args, kwargs) with its function; without one it is the first argument."""
+        """A call's (args, kwargs) with its function, which is the first argument if it is not given."""
         args, kwargs = value
         called = args if self._fn is None else (self._fn, *args)
         return self._signed.dumps((called, kwargs), self._place("call"))
@@ -205,7 +203,7 @@ class PickledCall:
 
 
 class PickledResult:
-    """What such a call returned: signed as a result, which can never be taken for a call."""
+    """The result of such a call: signed as a result, which is never accepted as a call."""
 
     def __init__(self, signed: Signed, place: Callable[[str], Sequence[str]]) -> None:
         self._signed = signed
@@ -238,12 +236,12 @@ def _bound(fn: Using[..., Any] | Task[..., Any], args: tuple[Any, ...], kwargs: 
 
 
 def _pickled(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Calls a function that travelled pickled; the worker sees which one (`Registry.unpacked`)."""
+    """Calls a pickled function; the worker finds out which one (`Registry.unpacked`)."""
     return fn(*args, **kwargs)
 
 
 def _unknown(*_: Any, **__: Any) -> None:
-    """Stands in for a function that is only known by name here."""
+    """Replaces a function that is only known by name here."""
 
 
 def _same_function(one: Any, other: Any) -> bool:
@@ -256,16 +254,16 @@ def _same_function(one: Any, other: Any) -> bool:
 
 
 def named_function(name: str) -> tuple[str, str] | None:
-    """The module and the path in it, where a task's name can stand for a function; else None.
+    """The module and the path in it, if a task's name can be that of a function; else None.
 
-    A module that is imported by its name alone may have a hyphen, or a digit first.
+    The name of a module may contain a hyphen, or begin with a digit.
     """
     module, _, path = name.partition(":")
     return (module, path) if is_module(module) and all(part.isidentifier() for part in path.split(".")) else None
 
 
 def is_module(name: str) -> bool:
-    """Whether functions can be named of a module that is called so."""
+    """Whether functions of a module with this name can be named."""
     return re.fullmatch(r"[\w-]+(\.[\w-]+)*", name) is not None
 
 
@@ -280,5 +278,5 @@ def _importable_name(fn: Any) -> str | None:
     target: Any = sys.modules.get(module)
     for part in path.split("."):
         target = getattr(target, part, None)
-    # A class method is made anew at every look, but equal to itself.
+    # A class method is a new object at each access, but compares equal.
     return f"{module}:{path}" if target is fn or (isinstance(fn, MethodType) and target == fn) else None

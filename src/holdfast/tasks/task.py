@@ -25,14 +25,14 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 RUN_IN = ("loop", "thread", "process", "isolated")
 IN_CHILDREN = frozenset({"process", "isolated"})
-"""Where a job runs in a process of its own: one of a pool, or a fresh one."""
+"""Ways to run a job in its own process: one of a pool, or a new one."""
 
 
 class BlockingTask(Protocol[P, R_co]):
     """A task for blocking code."""
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R_co]:
-        """Store a job that calls the task; durable once this returns."""
+        """Store a job that calls the task; durable after this returns."""
         ...
 
     def using(self, **options: Unpack[JobOptions]) -> BlockingTask[P, R_co]:
@@ -41,7 +41,7 @@ class BlockingTask(Protocol[P, R_co]):
 
 
 class BlockingTasks(Blocking, Protocol):
-    """An app's blocking side, as far as tasks need it."""
+    """The blocking side of an app, as far as tasks need it."""
 
     def task(self, task: Task[P, R], options: Options, /) -> BlockingTask[P, R]:
         """A task for blocking code."""
@@ -49,7 +49,7 @@ class BlockingTasks(Blocking, Protocol):
 
 
 class TaskClient(Protocol):
-    """What a task asks of its app."""
+    """The operations of an app that a task uses."""
 
     @property
     def sync(self) -> BlockingTasks:
@@ -70,16 +70,16 @@ class TaskClient(Protocol):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> NewJob:
-        """The job that a call stands for, checked; nothing is stored yet."""
+        """The checked job of a call; nothing is stored yet."""
         ...
 
     def known_store_id(self) -> str | None:
-        """The id of the store, where the open session knows it."""
+        """The id of the store, if the open session knows it."""
         ...
 
 
 class Task(Generic[P, R]):
-    """A registered function. Calling it runs it here and now; `enqueue` hands it to a worker."""
+    """A registered function. Calling it runs it in place; `enqueue` passes it to a worker."""
 
     def __init__(
         self,
@@ -105,17 +105,13 @@ class Task(Generic[P, R]):
         self.options = options
         self.retry = retry
         if not (retry is None or isinstance(retry, Backoff) or callable(retry)):
-            raise ConfigError(
-                f"task {name!r}: retry must be a Backoff or a function of (exception, attempt), not {retry!r}"
-            )
+            raise ConfigError(f"task {name!r}: retry must be a Backoff or function(exception, attempt), not {retry!r}")
         self.is_async = is_async(fn)
         self.run_in = run_in or ("loop" if self.is_async else "thread")
         if self.run_in not in RUN_IN:
             raise ConfigError(f"task {name!r}: run_in must be one of {', '.join(RUN_IN)}, not {run_in!r}")
         if not self.is_async and self.run_in == "loop":
-            raise ConfigError(
-                f"task {name!r} is a plain function, which would block the event loop; remove run_in='loop'"
-            )
+            raise ConfigError(f"task {name!r} is a plain function, which would block the loop; remove run_in='loop'")
         if self.is_async and self.run_in == "thread":
             raise ConfigError(f"task {name!r} is async and runs on the loop; run_in={run_in!r} is for plain functions")
         self.memory = None if memory is None else _checked_memory(memory, self)
@@ -141,7 +137,7 @@ class Task(Generic[P, R]):
         return self.fn(*args, **kwargs)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Store a job that calls this task with these arguments; durable once this returns."""
+        """Store a job that calls this task with these arguments; durable after this returns."""
         return await self.client.enqueue_call(self, self.options, args, kwargs)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
@@ -154,11 +150,11 @@ class Task(Generic[P, R]):
         `delay` in seconds or `at` an aware datetime: when it may start. `priority`: lower first. `key`: the same key
         gives the same job. `connection`: enqueue inside your own transaction.
 
-        `unique`: one job for all calls with the same key (else the same arguments) while it is "queued", while it is
-        "live" (queued or running), or for so many seconds from the first. `replace`: if the job of the key still waits,
-        it gets these arguments and this time. `debounce`: the same, due so many seconds after the last call, but not
-        more than `debounce_max` after the first. `expires`: too late to start, in seconds or as an aware datetime.
-        `limit`: instead of the task's.
+        `unique`: one job for all calls with the same key (else the same arguments) "until_start" (until it is first
+        claimed), "until_end" (until it ends), or for so many seconds from the first. `replace`: if the job with the key
+        still waits, it gets these arguments and this due time. `debounce`: the same, due so many seconds after the last
+        call, but at most `debounce_max` after the first. `expires`: the job is cancelled if it has not started by then,
+        in seconds or an aware datetime. `limit`: instead of the task's.
         """
         return Using(self, self.options.changed(options))
 
@@ -168,13 +164,13 @@ class Task(Generic[P, R]):
         return self.client.sync.task(self, self.options)
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """The payload of a call; InvalidJob names the argument that cannot travel."""
+        """The payload of a call; InvalidJob names the argument that cannot be encoded."""
         if self.codec is not None:
             return self._bytes(self.codec.dumps((args, kwargs)))
         return self.arguments.encode(args, kwargs)
 
     def encode_open(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """The payload of a call that has places for the results of other jobs."""
+        """The payload of a call with placeholders for results of other jobs."""
         if self.codec is None:
             return self.arguments.encode_open(args, kwargs)
         if getattr(self.codec, "name", "") != "json":
@@ -182,7 +178,7 @@ class Task(Generic[P, R]):
         return self._bytes(self.codec.dumps((tuple(opened(args)), opened(kwargs))))
 
     def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The call that a payload stands for."""
+        """The call of a payload."""
         if self.codec is not None:
             return self.codec.loads(payload)
         return self.arguments.decode(payload)
@@ -206,7 +202,7 @@ class Task(Generic[P, R]):
 
 
 class Using(Generic[P, R]):
-    """A task with options of one call's own."""
+    """A task with options of one call."""
 
     __slots__ = ("options", "task")
 
@@ -253,6 +249,4 @@ def _checked_memory(memory: int | str, task: Task[..., Any]) -> int:
     try:
         return size(memory, 2**53)
     except (ValueError, TypeError):
-        raise ConfigError(
-            f"task {task.name!r}: memory= must be a number of bytes, or text such as 500MB or 2GB"
-        ) from None
+        raise ConfigError(f"task {task.name!r}: memory= must be bytes, or text such as 500MB or 2GB") from None
