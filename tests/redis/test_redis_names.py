@@ -39,7 +39,9 @@ def test_a_script_reads_no_field_of_a_message_by_its_number(name):
 
 @pytest.mark.parametrize("name", sorted(LUA))
 def test_a_script_names_states_and_letters_in_full(name):
-    letters = set(names.LETTERS.values()) | set(names.LETTER.values()) | {names.DEFERRED, names.DELETED, names.UNREADABLE}
+    letters = (
+        set(names.LETTERS.values()) | set(names.LETTER.values()) | {names.DEFERRED, names.DELETED, names.UNREADABLE}
+    )
     assert [text for text in STRING.findall(code_of(name)) if text[1:-1].removesuffix(":") in letters] == []
     assert re.findall(r"[{,]\s*[a-zA-Z] =", code_of(name)) == [], "a field of a table is named by one letter"
 

@@ -109,7 +109,12 @@ def test_a_wrong_url_is_refused_with_the_reason(url, why):
 
 
 async def test_a_token_file_that_cannot_be_a_token_is_refused_unseen(serving, tmp_path):
-    for content, why in ((b"", "empty"), (b"two words", "not a token"), (b"new\nline", "not a token"), (b"\xff", "read")):
+    for content, why in (
+        (b"", "empty"),
+        (b"two words", "not a token"),
+        (b"new\nline", "not a token"),
+        (b"\xff", "read"),
+    ):
         (tmp_path / "token").write_bytes(content)
         with pytest.raises(ConfigError, match=why) as told:
             await open_store(f"{serving.url}?token_file={tmp_path}/token", SystemClock()).open()
