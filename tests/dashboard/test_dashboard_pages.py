@@ -360,7 +360,7 @@ def test_a_token_is_asked_for_and_what_it_may_not_do_is_not_offered(lab, make_pa
     reader = lab.do(tokens.create(parts_of(lab.app).records, ["read"]))
     operator = lab.do(tokens.create(parts_of(lab.app).records, ["read", "operate"]))
     submitter = lab.do(tokens.create(parts_of(lab.app).records, ["submit"]))
-    lab.service.door.keyring._read_at = None
+    lab.service.auth.keyring._read_at = None
     page = make_page()
     page.goto(lab.address)
     token = page.get_by_label("Token")
