@@ -429,7 +429,7 @@ async def test_nobody_submits_deliveries_over_http(app, task):
         jobs = [{"type": task, "payload": {}, "key": "a"}, {"type": "noop", "payload": {}, "key": "b"}]
         batch = await http("POST", "/v1/jobs/batch", {"jobs": jobs})
     assert (alone.status, alone.problem) == (422, "invalid")
-    assert "Holdfast's own" in alone.json["detail"]
+    assert "is internal to Holdfast" in alone.json["detail"]
     assert [one["status"] for one in batch.json["jobs"]] == [422, 201]
 
 
