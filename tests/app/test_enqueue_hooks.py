@@ -133,7 +133,7 @@ async def test_a_handler_that_raises_harms_nobody(app, heard, caplog):
     await work_off(app)
     assert (await handle.job()).state == State.SUCCEEDED
     assert "job_succeeded" in names(heard, handle.id)
-    assert "a handler of job_created raised" in caplog.text
+    assert "of event job_created raised" in caplog.text
 
 
 async def test_the_library_logs_through_logging_with_the_fields_beside_the_words(app, caplog):

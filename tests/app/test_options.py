@@ -46,7 +46,7 @@ LEFT_OUT = {
         "limit": "it is the task's",
         "connection": OBJECT,
     },
-    "holdfast enqueue JSON": spec.UNSAID,
+    "holdfast enqueue JSON": spec.NOT_IN_JSON,
     "holdfast enqueue --flags": {
         "meta": "it is an object: it can be said in JSON",
         "retry": "it can be said in JSON, as backoff_base",

@@ -48,8 +48,8 @@ async def test_a_run_that_finds_its_queue_full_is_made_once_there_is_room(app, c
         assert await app.schedules.make_due_runs() is None, "it is for the next look, whenever that is"
     waiting = await app.schedules.get("hourly")
     assert (waiting.last_run, waiting.last_job) == (None, None)
-    assert "queue 'default' has 2 waiting jobs" in waiting.error
-    assert caplog.text.count("a run could not be made") == 1
+    assert "queue 'default' holds 2 waiting jobs" in waiting.error
+    assert caplog.text.count("a run could not be enqueued") == 1
     await app.cancel(others[0].id)
     await app.schedules.make_due_runs()
     kept = await app.schedules.get("hourly")
@@ -95,7 +95,7 @@ async def test_a_run_that_is_refused_for_good_is_reported_and_the_next_one_has_i
     assert kept.next > clock.now()
     clock.advance(HOUR)
     await app.schedules.make_due_runs()
-    assert caplog.text.count("a run could not be made") == 1
+    assert caplog.text.count("a run could not be enqueued") == 1
     await app.config.unset("max_payload")
     clock.advance(HOUR)
     await app.schedules.make_due_runs()
@@ -296,6 +296,6 @@ async def test_what_could_not_be_read_again_is_refused_before_it_is_stored(app, 
     ids=str,
 )
 async def test_what_a_schedule_does_not_keep_of_a_call_is_refused(app, given, words):
-    with pytest.raises(InvalidJob, match=f"schedule 's': {words} of one call is not kept"):
+    with pytest.raises(InvalidJob, match=f"schedule 's' was not stored: a schedule cannot have {words}"):
         await app.schedules.put("s", parts_of(app).registry.tasks["report"].using(**given).call(), every=60)
     assert await app.schedules.list() == []

@@ -270,7 +270,7 @@ async def test_one_that_cannot_be_kept_harms_no_other(app, caplog):
     await app.open()
     await app.schedules.declare()
     assert [kept.name for kept in await app.schedules.list()] == ["a", "c"]
-    assert "schedule b, which the code declares, is not kept" in caplog.text
+    assert "schedule b declared in code was rejected" in caplog.text
 
 
 async def test_what_the_code_says_otherwise_counts_but_not_against_an_operators_pause(make_app, clock):

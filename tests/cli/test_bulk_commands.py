@@ -87,7 +87,7 @@ def test_ctrl_c_ends_it_after_a_step_and_says_exactly_what_was_done(terminal, ur
     assert (code, said) == (130, "")
     done = terminal.states()["queued"]
     assert 0 < done < COUNT
-    told = f"interrupted: {done} jobs matched, {done} retried; `holdfast dlq retry --all` goes on with the rest"
+    told = f"interrupted: {done} jobs matched, {done} retried; run `holdfast dlq retry --all` again"
     assert told in " ".join(shown.split())
     assert terminal("dlq", "retry", "--all") == f"{COUNT - done} jobs moved from DLQ to 'queued'.\n"
     assert terminal.states() == {"queued": COUNT}

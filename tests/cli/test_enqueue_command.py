@@ -42,27 +42,27 @@ def test_an_applications_task_brings_its_own_options(terminal):
     job = terminal.job("x")
     assert (job["queue"], job["max_attempts"], job["payload"]) == ("mail", 9, {"to": "ann"})
     missed = terminal("enqueue", "-A", "shop:app", "--task", "sent", "--args", "[1]")
-    assert "this application has no task 'sent'; did you mean 'send'?" in missed
+    assert "application shop:app has no task 'sent'; did you mean 'send'?" in missed
     assert "note" not in terminal("enqueue", "--task", "sent", "--args", "[1]")
 
 
 BAD = {
-    "not json": ("{", "this is not JSON"),
+    "not json": ("{", "invalid JSON"),
     "not an object": ("[1]", "a job is a JSON object"),
     "unknown key": ('{"comand": "x"}', "unknown key 'comand'"),
     "no command": ('{"id": "x"}', "needs a 'command'"),
     "empty command": ('{"command": " "}', "needs a 'command'"),
     "both names": ('{"command": "x", "cmd": "y"}', "both given"),
     "a command that is a number": ('{"command": 5}', "needs a 'command'"),
-    "an id that is a number": ('{"id": 5, "command": "x"}', "'id' is a text"),
-    "attempts in words": ('{"command": "x", "max_retries": "three"}', "max_attempts must be a whole number"),
-    "priority in words": ('{"command": "x", "priority": "high"}', "priority must be a whole number"),
-    "a time without a zone": ('{"command": "x", "run_at": "2030-01-01T00:00:00"}', "needs a zone"),
+    "an id that is a number": ('{"id": 5, "command": "x"}', "'id' is a string"),
+    "attempts in words": ('{"command": "x", "max_retries": "three"}', "max_attempts is a whole number"),
+    "priority in words": ('{"command": "x", "priority": "high"}', "priority is a whole number"),
+    "a time without a zone": ('{"command": "x", "run_at": "2030-01-01T00:00:00"}', "needs a time zone"),
     "no time at all": ('{"command": "x", "run_at": "soon"}', "run_at is a time"),
     "a negative timeout": ('{"command": "x", "timeout": -1}', "timeout must be more than 0"),
-    "an environment of numbers": ('{"command": "x", "env": {"A": 1}}', "'env' is an object of texts"),
-    "a queue without a name": ('{"command": "x", "queue": ""}', "a queue name must be"),
-    "plain words": ("echo hi", "this is not JSON"),
+    "an environment of numbers": ('{"command": "x", "env": {"A": 1}}', "'env' is an object of strings"),
+    "a queue without a name": ('{"command": "x", "queue": ""}', "a queue name is"),
+    "plain words": ("echo hi", "invalid JSON"),
 }
 
 
@@ -77,13 +77,13 @@ def test_a_bad_job_is_one_clear_line_and_nothing_is_stored(terminal):
 
 def test_a_time_without_a_zone_is_reported_what_would_do(terminal):
     said = terminal("enqueue", "--at", "2036-01-01", "--", "x", code=2)
-    assert said == "holdfast: --at needs a zone: 2036-01-01T00:00:00Z, or 2036-01-01T00:00:00+01:00\n"
+    assert said == "holdfast: --at needs a time zone: 2036-01-01T00:00:00Z, or 2036-01-01T00:00:00+01:00\n"
     terminal("enqueue", "--at", "2036-01-01T00:00:00Z", "--", "x")
 
 
 def test_a_mistake_in_the_arguments_is_reported_where_it_is(terminal):
     said = terminal("enqueue", "--task", "t", "--args", '["a" 1]', code=2)
-    assert said.startswith("holdfast: --args: this is not JSON: ")
+    assert said.startswith("holdfast: --args: invalid JSON: ")
     assert "(byte 5)" in said
 
 

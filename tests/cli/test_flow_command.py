@@ -52,7 +52,7 @@ def test_a_flow_is_listed_and_shown(terminal):
     assert f"`holdfast retry {id}` resumes the flow at the jobs that failed" in said
     [listed] = terminal.json("flow", "list", "--state", "dead")["flows"]
     assert (listed["id"], listed["jobs"]) == (id, 3)
-    assert f"Flow {id} goes on" in terminal("retry", id)
+    assert f"Flow {id} continues" in terminal("retry", id)
     assert "is not a flow" in terminal("flow", "show", f"{id}.0", code=2)
 
 
@@ -82,7 +82,7 @@ def test_of_many_jobs_some_are_printed_and_all_are_in_the_json(terminal):
     shown = terminal("flow", "show", id)
     assert "│ 49  │" in shown
     assert "│ 50  │" not in shown
-    assert "And 10 more" in shown
+    assert "10 more jobs are not shown" in shown
     assert len(terminal.json("flow", "show", id)["members"]) == 60
 
 
@@ -90,8 +90,8 @@ def test_a_flow_that_is_being_cancelled_says_so(terminal):
     id = made(terminal, 2)
     claimed = terminal.store.claim(["default"])  # a job that runs, and does not hear that it is to stop
     assert claimed is not None
-    assert terminal("cancel", id) == f"Flow {id} is asked to stop.\n"
-    assert "It is being cancelled" in terminal("flow", "show", id)
+    assert terminal("cancel", id) == f"Flow {id} was asked to stop.\n"
+    assert "The flow is being cancelled" in terminal("flow", "show", id)
     assert terminal.json("flow", "show", id)["cancelling"] is True
     assert "it is being cancelled" in terminal("explain", id)
 

@@ -107,7 +107,7 @@ def test_a_log_that_cannot_be_opened_anew_is_kept(terminal):
     old = moved(log)
     log.mkdir()
     os.kill(supervisor, signal.SIGHUP)
-    terminal.until(lambda: old.read_text().count("cannot be opened anew") == 2)
+    terminal.until(lambda: old.read_text().count("cannot be reopened") == 2)
     log.rmdir()
     terminal("enqueue", '{"id": "x", "command": "echo hi"}')
     terminal.until(lambda: terminal.job("x")["state"] == "succeeded")

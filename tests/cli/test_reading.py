@@ -21,8 +21,8 @@ def stocked(terminal):
 
 def test_status_counts_every_state(stocked):
     said = stocked("status")
-    assert "Pending    │ 4" in said
-    assert "Dead       │ 0" in said
+    assert "queued    │ 4" in said
+    assert "dead      │ 0" in said
     assert "Active Workers: 0 []" in said
     counts = stocked.json("status")["counts"]
     assert (counts["queued"], counts["scheduled"], counts["succeeded"]) == (4, 1, 0)
@@ -74,7 +74,7 @@ def test_everyday_words_name_states(stocked):
     page = stocked.json("list", "--state", "pending")
     assert len(page["jobs"]) == 4
     assert stocked("list", "--state", "completed").startswith(
-        "No jobs found with state: completed in sqlite:///holdfast.db"
+        "No jobs found with state: succeeded in sqlite:///holdfast.db"
     )
     assert "unknown state 'odd'" in stocked("list", "--state", "odd", code=2)
 
@@ -129,7 +129,7 @@ def test_explain_says_why(stocked):
 def test_one_job_is_shown_cancelled_and_retried(stocked):
     assert "command    x" in stocked("show", "later")
     assert stocked("cancel", "later") == "Job later cancelled.\n"
-    assert "nothing left to cancel" in stocked("cancel", "later", code=1)
+    assert "it has ended and cannot be cancelled" in stocked("cancel", "later", code=1)
     assert stocked("retry", "later") == "Job later moved from 'cancelled' to 'queued'.\n"
 
 
@@ -195,13 +195,13 @@ def test_the_url_may_stand_before_or_behind_the_command(terminal):
 def test_dead_letters(terminal):
     assert terminal("dlq", "list").startswith("No jobs found with state: dead in sqlite:///holdfast.db (")
     terminal("enqueue", '{"id": "w", "cmd": "x"}')
-    assert "it is not among the dead" in terminal("dlq", "retry", "w", code=1)
-    assert "name one job, or --all" in terminal("dlq", "retry", code=2)
+    assert "only dead jobs can be retried here" in terminal("dlq", "retry", "w", code=1)
+    assert "either one job ID or --all" in terminal("dlq", "retry", code=2)
     assert terminal("dlq", "retry", "--all") == "0 jobs moved from DLQ to 'queued'.\n"
     assert terminal("dlq", "purge", "--yes") == "0 of 0 dead jobs deleted.\n"
     assert terminal("dlq", "purge", "--dry-run") == "0 dead jobs match; none was deleted.\n"
     assert terminal("dlq", "retry", "--all", "--dry-run") == "0 dead jobs match; none was retried.\n"
-    assert "--dry-run goes with --all" in terminal("dlq", "retry", "w", "--dry-run", code=2)
+    assert "--dry-run needs --all" in terminal("dlq", "retry", "w", "--dry-run", code=2)
 
 
 def test_watching_looks_again_until_it_is_stopped(stocked):

@@ -29,21 +29,21 @@ def test_a_job_waits_until_it_is_signalled(terminal):
     said = terminal("explain", "o-42")
     assert "it waits for signal 'approval-42', at most until" in said
     assert "1 step is done: charge" in said
-    assert "signal approval-42, awaited at most until" in terminal("show", "o-42")
+    assert "waits for signal approval-42 until" in terminal("show", "o-42")
     assert [step["name"] for step in terminal.json("show", "o-42")["steps"]] == ["charge", "approval-42"]
     assert "it sleeps until" in terminal("explain", "nap")
-    assert "a sleep until" in terminal("show", "nap")
+    assert "sleep until" in terminal("show", "nap")
     assert "Signal approval-42 sent; it woke 1 job." in terminal("signal", "approval-42", '{"by": "ann"}')
     terminal.until(lambda: terminal.job("o-42")["state"] == "succeeded", 30)
     assert terminal.job("o-42")["result"] == {"by": "ann"}
-    assert "signal approval-42, came at" in terminal("show", "o-42")
+    assert "signal approval-42, received at" in terminal("show", "o-42")
     assert "Signal approval-42 sent; it woke 0 jobs." in terminal("signal", "approval-42")
     terminal("worker", "stop")
 
 
 def test_mistakes_are_reported_and_nothing_is_sent(terminal):
-    assert "the value is JSON" in terminal("signal", "x", "{", code=2)
-    assert """a text needs quotes: '"ann"'""" in terminal("signal", "x", "ann", code=2)
-    assert "a signal name must be 1 to 128" in terminal("signal", " x", code=2)
+    assert "its value is JSON" in terminal("signal", "x", "{", code=2)
+    assert """a string needs quotes: '"ann"'""" in terminal("signal", "x", "ann", code=2)
+    assert "a signal name is 1 to 128" in terminal("signal", " x", code=2)
     terminal("config", "set", "max_payload", "1000")
     assert "is over max_payload (1000)" in terminal("signal", "x", f'"{"y" * 1000}"', code=2)

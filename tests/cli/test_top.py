@@ -55,7 +55,7 @@ async def test_it_shows_the_store_and_its_keys_act(app):
             await pilot.press("p")
             assert not (await app.stats()).queues[0].paused
             await pilot.press("r")
-            assert "queued again" in str(top.query_one("#said", Static).content)
+            assert "queued again" in str(top.query_one("#message", Static).content)
             await pilot.press("c")
             assert (await app.job(slow.id)).cancel_requested or (await app.job(slow.id)).state == "cancelled"
         await slow.wait(10)

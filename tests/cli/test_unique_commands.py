@@ -8,13 +8,13 @@ def test_the_same_command_once(terminal):
     again = terminal.json("enqueue", "--json", "--unique", "until_start", "--", "make report")
     assert (first["created"], again) == (True, {"id": first["id"], "created": False})
     terminal("enqueue", "--unique", "15m", "--key", "k", "--", "echo a")
-    assert "is there already, by its key" in terminal("enqueue", "--unique", "15m", "--key", "k", "--", "echo b")
+    assert "already exists with this key" in terminal("enqueue", "--unique", "15m", "--key", "k", "--", "echo b")
 
 
 def test_replace_and_debounce(terminal):
     terminal("enqueue", "--id", "d", "--key", "k", "--debounce", "1h", "--debounce-max", "1d", "--", "echo a")
     said = terminal("enqueue", "--key", "k", "--debounce", "1h", "--debounce-max", "1d", "--", "echo b")
-    assert said == "Job d waited, and was replaced: echo b\n"
+    assert said == "Job d was waiting and has been replaced: echo b\n"
     assert terminal.job("d")["payload"] == {"command": "echo b"}
     terminal("enqueue", json.dumps({"command": "echo c", "key": "k", "replace": True}))
     job = terminal.job("d")
@@ -32,7 +32,7 @@ def test_expiry_is_shown(terminal):
 def test_a_task_is_paused_by_its_arguments_and_resumed(terminal):
     terminal("enqueue", "--task", "send", "--args", '{"customer": 43}')
     assert terminal("pause", "--task", "send", "--where", "customer=42") == (
-        "Task send where customer=42 paused. Workers hear of it within about a poll interval.\n"
+        "Task send where customer=42 paused. Workers apply it within about one poll interval.\n"
     )
     assert terminal("pause", "--task", "send", "--where", "to=ann@example.com") != ""
     said = terminal.json("status")["paused_tasks"]
@@ -41,8 +41,9 @@ def test_a_task_is_paused_by_its_arguments_and_resumed(terminal):
         {"task": "send", "where": {"to": "ann@example.com"}},
     ]
     for command in ("status", "queues"):
-        assert "Task send where customer=42 is paused: holdfast resume --task send --where customer=42" in terminal(
-            command
+        assert (
+            "Task send where customer=42 is paused; to resume it: holdfast resume --task send --where customer=42"
+            in terminal(command)
         )
     terminal("enqueue", "--id", "j", "--task", "send", "--args", '{"customer": 42}')
     assert "task send where customer=42 is paused" in terminal("explain", "j")
@@ -63,10 +64,10 @@ def test_what_nothing_knows_is_paused_with_a_warning_and_listed(terminal):
 
 def test_to_resume_what_is_not_paused_names_what_is(terminal):
     terminal("migrate")
-    assert terminal("resume", "mail", code=1) == "holdfast: Queue mail was not paused; nothing is\n"
+    assert terminal("resume", "mail", code=1) == "holdfast: Queue mail was not paused; nothing is paused\n"
     terminal("pause", "my mail")
     terminal("pause", "--task", "send", "--where", "customer=42")
-    said = "was not paused; what is paused: 'my mail', --task send --where customer=42\n"
+    said = "was not paused; paused are: 'my mail', --task send --where customer=42\n"
     assert terminal("resume", "mail", code=1) == f"holdfast: Queue mail {said}"
     assert terminal("resume", "--task", "send", code=1) == f"holdfast: Task send {said}"
     assert terminal("resume", "my mail") == "Queue my mail resumed.\n"
@@ -82,7 +83,7 @@ def test_a_dead_job_whose_key_is_anothers_is_not_retried(terminal):
     assert refused in terminal("dlq", "retry", "first", code=1)
     said = terminal("dlq", "retry", "--all")
     assert "0 jobs moved from DLQ to 'queued'." in said
-    assert "1 skipped: 1 with a key that another live job has; `holdfast dlq retry ID` says more." in said
+    assert "1 skipped: 1 with a key that another unfinished job has; `holdfast dlq retry ID`" in said
     terminal("cancel", "second")
     assert terminal("dlq", "retry", "--all") == "1 jobs moved from DLQ to 'queued'.\n"
 

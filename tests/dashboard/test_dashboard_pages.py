@@ -360,11 +360,11 @@ def test_a_token_is_asked_for_and_what_it_may_not_do_is_not_offered(lab, make_pa
     reader = lab.do(tokens.create(parts_of(lab.app).records, ["read"]))
     operator = lab.do(tokens.create(parts_of(lab.app).records, ["read", "operate"]))
     submitter = lab.do(tokens.create(parts_of(lab.app).records, ["submit"]))
-    lab.service.door.keyring._read_at = None
+    lab.service.auth.keyring._read_at = None
     page = make_page()
     page.goto(lab.address)
     token = page.get_by_label("Token")
-    for wrong, words in (("hf_wrong_token", "not known here"), (submitter, "lacks the role read")):
+    for wrong, words in (("hf_wrong_token", "unknown, revoked or expired"), (submitter, "lacks the role read")):
         token.fill(wrong)
         page.get_by_role("button", name="Log in").click()
         expect(page.get_by_role("alert")).to_contain_text(words)

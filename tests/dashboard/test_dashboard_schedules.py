@@ -103,7 +103,7 @@ def test_a_schedule_is_run_paused_resumed_and_deleted(lab, page):
 def test_who_may_only_look_sees_no_buttons(lab, page):
     lab.do(by_the_clock(lab.app))
     reader = lab.do(tokens.create(parts_of(lab.app).records, ["read"]))
-    lab.service.door.keyring._read_at = None
+    lab.service.auth.keyring._read_at = None
     page.goto(f"{lab.address}/#/schedules")
     page.get_by_label("Token").fill(reader)
     page.get_by_role("button", name="Log in").click()

@@ -11,7 +11,7 @@ from holdfast import ConfigError
 from holdfast.app import parts_of
 from holdfast.core.hosts import subnet
 from holdfast.http import failures, limits
-from holdfast.http.connection_limits import KNOWN_SECONDS, Room
+from holdfast.http.connection_limits import KNOWN_SECONDS, ConnectionLimits
 from support.eventually import eventually
 from support.http import serving
 
@@ -95,7 +95,7 @@ async def test_wrong_tokens_that_wait_for_their_answers_keep_nobody_of_their_add
         asking = [asyncio.ensure_future(one.ask(WITH_TOKEN.replace(b"Bearer ", b"Bearer x"))) for one in guessing]
 
         async def all_wait():
-            return closed.service.door.failures._waiting == 4
+            return closed.service.auth.failures._waiting == 4
 
         await eventually(all_wait)
         async with connections(closed, 1, "127.0.0.2") as [newcomer]:
@@ -140,7 +140,7 @@ async def test_requests_behind_a_proxy_are_counted_by_the_address_that_it_forwar
     async with serving(app, token=TOKEN, proxies=["127.0.0.1", "10.0.0.0/8"]) as http:
         forwarded = {"X_Forwarded_For": "6.6.6.6, 192.0.2.1, 10.1.1.1"}
         assert (await http("GET", "/v1/jobs", token="wrong", **forwarded)).status == 401
-        assert "a wrong token from 192.0.2.1 was refused" in caplog.text
+        assert "request from 192.0.2.1 refused: wrong token" in caplog.text
         monkeypatch.setattr(parts_of(app).records, "all", slow)
         asking = [asyncio.create_task(http("GET", "/ready", **forwarded)) for _ in range(2)]
 
@@ -159,7 +159,7 @@ async def test_requests_behind_a_proxy_are_counted_by_the_address_that_it_forwar
 async def test_an_address_that_is_forwarded_by_nobody_trusted_is_not_believed(app, caplog):
     async with serving(app, token=TOKEN) as http:
         assert (await http("GET", "/v1/jobs", token="wrong", X_Forwarded_For="192.0.2.1")).status == 401
-    assert "a wrong token from 127.0.0.1 was refused" in caplog.text
+    assert "request from 127.0.0.1 refused: wrong token" in caplog.text
 
 
 class Guest:
@@ -174,7 +174,7 @@ class Guest:
 
 def test_a_stranger_whose_request_waits_for_its_answer_is_not_cut_off(monkeypatch):
     monkeypatch.setattr(limits, "STRANGERS", 2)
-    room, first, second = Room(), Guest(), Guest()
+    room, first, second = ConnectionLimits(), Guest(), Guest()
     first.idle = second.idle = False
     assert room.enter(first, "192.0.2.1", 0.0)
     assert room.enter(second, "192.0.2.1", 0.0)
@@ -187,7 +187,7 @@ def test_a_stranger_whose_request_waits_for_its_answer_is_not_cut_off(monkeypatc
 
 def test_an_address_is_forgotten_where_no_token_came_of_late(monkeypatch):
     monkeypatch.setattr(limits, "STRANGERS", 1)
-    room, guests = Room(), [Guest() for _ in range(4)]
+    room, guests = ConnectionLimits(), [Guest() for _ in range(4)]
     room.admitted(Guest(), "192.0.2.1", 0.0)
     for guest in guests[:3]:
         assert room.enter(guest, "192.0.2.1", KNOWN_SECONDS - 1)
@@ -197,7 +197,7 @@ def test_an_address_is_forgotten_where_no_token_came_of_late(monkeypatch):
 
 
 def test_who_has_gone_is_not_counted():
-    room, guest = Room(), Guest()
+    room, guest = ConnectionLimits(), Guest()
     room.enter(guest, "192.0.2.1", 0.0)
     room.leave(guest)
     room.leave(guest)
@@ -229,7 +229,7 @@ def test_addresses_of_version_6_are_counted_by_what_one_customer_has(address, co
     ],
 )
 def test_the_last_address_that_is_no_proxys_is_the_clients(header, address):
-    room = Room(["10.0.0.0/24"])
+    room = ConnectionLimits(["10.0.0.0/24"])
     assert room.trusts("10.0.0.1")
     assert not room.trusts("10.0.1.1")
     assert room.forwarded([(b"x-forwarded-for", header.encode())], "10.0.0.1") == address
@@ -237,4 +237,4 @@ def test_the_last_address_that_is_no_proxys_is_the_clients(header, address):
 
 def test_a_proxy_that_is_no_address_is_refused():
     with pytest.raises(ConfigError, match="takes an address or a network"):
-        Room(["proxy.example.com"])
+        ConnectionLimits(["proxy.example.com"])

@@ -33,7 +33,7 @@ async def test_a_token_beyond_its_share_waits_and_others_do_not():
     assert not second.done()
     assert (await let_in(bodies, "b", 60)).done()
     assert (await let_in(bodies, "a", 40)).done(), "what fits beside the first"
-    bodies.give_back("a", 60)
+    bodies.release("a", 60)
     await second
 
 
@@ -44,7 +44,7 @@ async def test_nobody_overtakes_a_body_that_waits_for_the_sum():
     large, small = await let_in(bodies, "e", 100), await let_in(bodies, "f", 10)
     assert not large.done()
     assert not small.done()
-    bodies.give_back("a", 90)
+    bodies.release("a", 90)
     await asyncio.gather(large, small)
 
 
@@ -63,7 +63,7 @@ async def test_who_gives_up_as_another_body_ends_harms_nobody():
     await bodies.take("a", 400)
     gone, after = await let_in(bodies, "b", 400), await let_in(bodies, "c", 400)
     gone.cancel()  # and has not run since
-    bodies.give_back("a", 400)
+    bodies.release("a", 400)
     await after
     assert (bodies._sum, bodies._held, bodies._waiting) == (400, {"c": 400}, [])
 
@@ -71,11 +71,11 @@ async def test_who_gives_up_as_another_body_ends_harms_nobody():
 async def test_a_body_larger_than_its_share_or_the_budget_is_let_in_alone():
     bodies = Budget(lambda: 400)
     assert (await let_in(bodies, "a", 300)).done()
-    bodies.give_back("a", 300)
+    bodies.release("a", 300)
     assert (await let_in(bodies, "a", 1000)).done()
     other = await let_in(bodies, "b", 1)
     assert not other.done()
-    bodies.give_back("a", 1000)
+    bodies.release("a", 1000)
     await other
 
 
@@ -86,15 +86,15 @@ async def test_who_gives_up_leaves_no_trace(monkeypatch):
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
     both = [await let_in(bodies, "a", 100) for _ in range(2)]
-    bodies.give_back("a", 100)
+    bodies.release("a", 100)
     both[0].cancel()  # it was let in, and has not heard of it
     await next_one
-    bodies.give_back("a", 50)
+    bodies.release("a", 50)
     await both[1]
     monkeypatch.setattr(budget, "WAIT", 0.01)
-    with pytest.raises(Refused, match="send this again"):
+    with pytest.raises(Refused, match="send it again"):
         await bodies.take("a", 100)
-    bodies.give_back("a", 100)
+    bodies.release("a", 100)
     assert (bodies._sum, bodies._held, bodies._waiting) == (0, {}, [])
 
 

@@ -107,7 +107,7 @@ async def test_a_caller_asks_is_reported_what_they_may_do(app, http):
     assert me["roles"] == ["read", "submit", "work", "operate"]
     assert (me["store"], me["extras"]) == ("sqlite", [])
     reader = await tokens.create(parts_of(app).records, ["read"])
-    http.service.door.keyring._read_at = None
+    http.service.auth.keyring._read_at = None
     assert (await http("GET", "/v1/me")).problem == "unauthorized"
     assert (await http("GET", "/v1/me", token="hf_wrong")).problem == "unauthorized"
     assert (await http("GET", "/v1/me", token=reader)).json["roles"] == ["read"]

@@ -77,7 +77,7 @@ async def test_every_route_has_a_rule_for_scopes_or_refuses_them(closed, made):
         reply = await closed(endpoint.method, concrete(endpoint.path), token=token)
         if endpoint.within is None:
             assert (reply.status, reply.problem) == (403, "forbidden"), endpoint.path
-            assert "this token is for queue mail and task report_* alone" in reply.json["detail"]
+            assert "this token is only for queue mail and task report_*" in reply.json["detail"]
             refused.add(endpoint.path)
     assert {path for path in refused if not path.startswith(wire.PATH)} == {
         "/v1/dlq/retry", "/v1/errors", "/v1/rates", "/v1/depths", "/v1/tasks/paused", "/v1/workers",

@@ -94,8 +94,8 @@ async def test_a_task_is_paused_and_resumed(http, app):
     assert "holdfast resume --task t" in (await http("GET", f"/v1/jobs/{held}/explain")).json["reason"]
     refused = await http("POST", "/v1/tasks/t/resume")
     assert (refused.status, refused.json["type"]) == (409, "urn:holdfast:problem:not-paused")
-    assert refused.json["detail"] == "task t was not paused; what is paused: t where customer=42"
+    assert refused.json["detail"] == "task t was not paused; paused are: t where customer=42"
     assert (await http("POST", "/v1/tasks/t/resume", body)).json["paused"] is False
-    assert (await http("POST", "/v1/tasks/t/resume", body)).json["detail"].endswith("was not paused; nothing is")
+    assert (await http("POST", "/v1/tasks/t/resume", body)).json["detail"].endswith("was not paused; nothing is paused")
     assert (await http("GET", f"/v1/jobs/{held}")).json["status"] == "queued"
     assert (await http("GET", "/v1/tasks/paused")).json == {"paused": []}

@@ -96,7 +96,7 @@ async def test_a_wrong_token_is_reported_in_the_log_once_in_a_while(closed, app,
             assert (await closed("GET", "/v1/jobs", token=wrong)).status == 401
         assert (await closed("GET", "/v1/jobs", token=None)).status == 401
     [line] = [record.getMessage() for record in caplog.records]
-    assert line == "a wrong token from 127.0.0.1 was refused (1 from there so far)"
+    assert line == "request from 127.0.0.1 refused: wrong token (1 from this address so far)"
     assert revoked not in caplog.text
 
 
@@ -107,7 +107,7 @@ async def test_a_right_token_is_answered_while_wrong_ones_of_the_same_address_wa
     guesses = [asyncio.create_task(closed("GET", path, token="wrong")) for path in ("/v1/jobs", "/v1/me") * 3]
 
     async def waiting():
-        return closed.service.door.failures._waiting == len(guesses)
+        return closed.service.auth.failures._waiting == len(guesses)
 
     await eventually(waiting)
     assert (await closed("GET", "/v1/jobs", token=TOKEN)).status == 200

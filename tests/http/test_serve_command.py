@@ -68,12 +68,15 @@ async def test_a_token_is_made_for_some_queues_and_tasks_and_for_a_time(terminal
         (("token", "create"), "--role"),
         (("token", "create", "--role", "admin"), "one or more of the roles"),
         (("token", "create", "--role", "read", "--label", "x" * 200), "label"),
-        (("token", "create", "--role", "read", "--expires", "soon"), "--expires takes a time such as 12h or 90d"),
+        (("token", "create", "--role", "read", "--expires", "soon"), "--expires takes a duration such as 12h or 90d"),
         (("token", "create", "--role", "read", "--expires", "0"), "more than 0 seconds"),
         (("token", "create", "--role", "read", "--queue", " "), "queue name"),
         (("serve", "--port", "0", "--trust-proxy", "nginx"), "--trust-proxy takes an address or a network"),
         (("serve", "--host", "0.0.0.0", "--port", "0"), "there is no token"),
-        (("serve", "--url", "http://127.0.0.1:1", "--port", "0"), "out of reach"),
+        (
+            ("serve", "--url", "http://127.0.0.1:1", "--port", "0"),
+            "cannot read the tokens of a store behind another server",
+        ),
         (("serve", "--host", "256.1.1.1"), "cannot serve"),
         (("serve", "--port", "70000"), "--port"),
     ],
@@ -118,7 +121,7 @@ def test_it_may_open_as_many_files_as_it_wants_for_its_connections(tmp_path, url
 @pytest.mark.parametrize(("files", "most"), [(100_000, 4096), (1024, 896), (100, 1)])
 def test_connections_leave_files_for_the_store(monkeypatch, files, most):
     monkeypatch.setattr(connection_limits, "files", lambda: files)
-    assert connection_limits.Room().most == most
+    assert connection_limits.ConnectionLimits().max_connections == most
 
 
 async def test_a_stranger_learns_nothing_of_the_store(tmp_path, session):

@@ -9,8 +9,8 @@ from holdfast import ConfigError, Holdfast
 from holdfast.app import parts_of
 from holdfast.core.operations import QueueStats
 from holdfast.observe.events import JobEvent
-from holdfast.observe.metrics import MOST_QUEUES, Depths, Metrics
-from holdfast.observe.tally import METRICS, MOST_NAMES, OTHER, Tally
+from holdfast.observe.metrics import MAX_QUEUES, Depths, Metrics
+from holdfast.observe.tally import MAX_LABEL_VALUES, METRICS, OTHER, Tally
 from holdfast.testing import ManualClock
 from support.http import serving
 from support.ports import free_port
@@ -128,13 +128,13 @@ def test_buckets_count_everything_below_them():
 
 def test_made_up_names_do_not_fill_the_memory():
     tally = Tally()
-    assert [tally._known("job_type", f"task-{n}") for n in range(MOST_NAMES + 2)][-2:] == [OTHER, OTHER]
+    assert [tally._known("job_type", f"task-{n}") for n in range(MAX_LABEL_VALUES + 2)][-2:] == [OTHER, OTHER]
     assert tally._known("job_type", "task-0") == "task-0"
 
 
 def test_made_up_names_of_one_label_take_nothing_from_another():
     metrics = Metrics()
-    for number_ in range(MOST_NAMES + 100):
+    for number_ in range(MAX_LABEL_VALUES + 100):
         metrics.tally._count("holdfast_jobs_submitted_total", JobEvent("job_created", "1", f"made-up-{number_}", "q"))
     metrics.tally._answered(_request())
     metrics.tally._claimed(JobEvent("lease_acquired", "1", "made-up", "mail", waited=0.1))
@@ -150,16 +150,16 @@ def test_all_workers_of_a_supervisor_share_its_budget():
     metrics = Metrics()
     for worker in range(3):
         tally = Tally()
-        for name in range(MOST_NAMES):
+        for name in range(MAX_LABEL_VALUES):
             event = JobEvent("job_succeeded", "1", f"{worker}-{name}", "q", ran=0.1)
             tally._ended(event)
         metrics.tally.add_all(tally.take())
     samples = read(metrics.page(None).decode())
     shown = [labels for name, labels in samples if name == "holdfast_jobs_succeeded_total"]
-    assert len(shown) == MOST_NAMES + 1
-    assert number(samples, "holdfast_jobs_succeeded_total", job_type=OTHER) == 2 * MOST_NAMES
+    assert len(shown) == MAX_LABEL_VALUES + 1
+    assert number(samples, "holdfast_jobs_succeeded_total", job_type=OTHER) == 2 * MAX_LABEL_VALUES
     counted = number(samples, "holdfast_job_duration_seconds_count", job_type=OTHER, outcome="succeeded")
-    assert counted == 2 * MOST_NAMES
+    assert counted == 2 * MAX_LABEL_VALUES
 
 
 def test_the_deepest_queues_are_named_and_the_rest_are_one():
@@ -168,10 +168,10 @@ def test_the_deepest_queues_are_named_and_the_rest_are_one():
     queues.append(QueueStats(OTHER, {"queued": 9}, oldest=500_000, paused=True))
     samples = read(Metrics().page((queues, 2_500_000, ())).decode())
     named = {dict(labels)["queue"] for name, labels in samples if name == "holdfast_queue_depth"}
-    assert len(named) == MOST_QUEUES + 1
+    assert len(named) == MAX_QUEUES + 1
     assert number(samples, "holdfast_queue_depth", queue="mail", state="queued") == 5
     assert number(samples, "holdfast_queue_paused", queue="mail") == 1
-    assert number(samples, "holdfast_queue_depth", queue=OTHER, state="queued") == 600 - (MOST_QUEUES - 1) + 9
+    assert number(samples, "holdfast_queue_depth", queue=OTHER, state="queued") == 600 - (MAX_QUEUES - 1) + 9
     assert number(samples, "holdfast_queue_oldest_age_seconds", queue=OTHER) == 2
     assert number(samples, "holdfast_queue_paused", queue=OTHER) == 0, "most of them are not"
     shown = sum(value for (name, labels), value in samples.items() if ("state", "queued") in labels)

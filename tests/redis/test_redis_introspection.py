@@ -35,7 +35,7 @@ def test_queues_and_workers_are_shown_and_counts_return_to_zero_after_kill_9(at_
     for pid in at_redis.process_table():  # supervisor, workers, nannies and jobs, all at once
         kill(pid)
     at_redis.until(lambda: not at_redis.json("worker", "list"))
-    assert at_redis("worker", "list") == "No workers are alive.\n"
+    assert "There are no live workers in " in at_redis("worker", "list")
     # Whoever comes next finds what the dead ones held.
     at_redis("worker", "start", "--lease", "2", "--queues", "other")
     at_redis.until(lambda: "running" not in at_redis.states())

@@ -4,12 +4,12 @@ import asyncio
 
 from holdfast.http import idempotency_cache as recall_module
 from holdfast.http.call import Answer
-from holdfast.http.idempotency_cache import Recall
+from holdfast.http.idempotency_cache import IdempotencyCache
 from holdfast.testing.clock import ManualClock
 
 
 async def test_a_request_that_comes_again_is_made_once_and_answered_alike():
-    recall, made = Recall(ManualClock()), []
+    recall, made = IdempotencyCache(ManualClock()), []
 
     async def make():
         made.append(1)
@@ -23,7 +23,7 @@ async def test_a_request_that_comes_again_is_made_once_and_answered_alike():
 
 
 async def test_a_client_that_is_gone_does_not_end_its_request():
-    recall, gate = Recall(ManualClock()), asyncio.Event()
+    recall, gate = IdempotencyCache(ManualClock()), asyncio.Event()
 
     async def make():
         await gate.wait()
@@ -39,7 +39,7 @@ async def test_a_client_that_is_gone_does_not_end_its_request():
 
 async def test_answers_are_forgotten_by_age_and_by_size(monkeypatch):
     clock = ManualClock()
-    recall = Recall(clock)
+    recall = IdempotencyCache(clock)
 
     async def answered(name, size):
         async def make():

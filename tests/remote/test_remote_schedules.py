@@ -25,7 +25,7 @@ async def test_what_a_server_does_not_let_a_client_run_is_left_to_others_and_har
             await eventually(made)
             await client.schedules.make_due_runs()
     assert await owner.schedules.get("command") == kept
-    assert caplog.text.count("schedule command is left to other workers") == 1
+    assert caplog.text.count("schedule command: this worker may not enqueue its runs") == 1
 
 
 async def test_a_client_deletes_what_it_could_not_put(serving):

@@ -82,7 +82,7 @@ async def test_a_token_that_was_replaced_is_read_again(serve, open_at, tmp_path)
     server = await serve(roles={SECRET: frozenset({"work"})})
     (tmp_path / "token").write_text(SECRET)
     store = await open_at(f"{server.url}?token_file={tmp_path}/token")
-    server.door.roles = {"another": frozenset({"work"})}
+    server.auth.roles = {"another": frozenset({"work"})}
     (tmp_path / "token").write_text("another")
     with pytest.raises(ConfigError):
         await store.stats()
@@ -296,7 +296,7 @@ async def test_a_cursor_that_is_none_is_refused_as_by_any_store(serving):
 
 
 async def test_more_than_the_server_takes_at_once_is_sent_one_by_one(serving, monkeypatch):
-    monkeypatch.setattr(store_rpc, "BODY_MOST", 20_000)
+    monkeypatch.setattr(store_rpc, "MAX_RPC_BODY", 20_000)
     app = Holdfast(serving.url)
 
     @app.task

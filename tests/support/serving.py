@@ -15,7 +15,7 @@ from holdfast.http.budget import Budget
 from holdfast.http.endpoint import Place
 from holdfast.http.job_policy import JobPolicy
 from holdfast.http.problems import UNAUTHORIZED, Refused
-from holdfast.http.store_rpc import Seam
+from holdfast.http.store_rpc import StoreRpc
 from holdfast.http.sweeper import sweeping
 from holdfast.http.tokens import Access
 
@@ -24,7 +24,7 @@ from .quick_server import QuickServer
 ALL = frozenset({"read", "submit", "work", "operate"})
 
 
-class Door:
+class Auth:
     """Lets in whoever has a token, each with its roles; everybody where there is none."""
 
     def __init__(self, roles: dict[str, frozenset[str]] | None) -> None:
@@ -47,7 +47,7 @@ class Serving:
     ) -> None:
         self.app = app
         self.parts = parts_of(app)
-        self.door = Door(roles)
+        self.auth = Auth(roles)
         self.bodies = Budget(lambda: 256 * 1024**2)
         self.stopping = asyncio.Event()
         self.calls: list[str] = []
@@ -55,7 +55,7 @@ class Serving:
         self._sweeps = sweeps
         self._stack = AsyncExitStack()
         self.policy = JobPolicy(parts_of(app), seam.pop("allow_shell", frozenset()), seam.pop("trust", frozenset()))
-        endpoints = Seam(parts_of(app), sweeps=sweeps, policy=self.policy, **seam).endpoints()
+        endpoints = StoreRpc(parts_of(app), sweeps=sweeps, policy=self.policy, **seam).endpoints()
         routes = [Route(each.path, Place(self, each.path, [each])) for each in endpoints]
         self._router = Router([Mount(below, routes=routes)])
         options = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}

@@ -1,4 +1,4 @@
-"""`holdfast bench`: what this store takes on this machine, in half a minute."""
+"""`holdfast bench`: measure the throughput of a store from this machine, in about 30 seconds."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ QUEUE = "holdfast-bench"
 
 
 def bench(
-    jobs: Annotated[int, typer.Option(min=100, max=1_000_000, help="How many jobs.")] = 10_000,
+    jobs: Annotated[int, typer.Option(min=100, max=1_000_000, help="Number of jobs.")] = 10_000,
     url: options.Url = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure this store: enqueue one at a time, a hundred callers at once, in bulk; run no-op jobs.
+    """Measure jobs per second: enqueue sequentially, with 100 concurrent callers and in bulk, then run no-op jobs.
 
-    The jobs go to a queue of their own, which is emptied afterwards.
+    Uses the queue holdfast-bench and deletes its succeeded jobs afterwards.
     """
-    said = run(make_app(url), lambda app: _measure(app, jobs), create=True)
+    rates = run(make_app(url), lambda app: _measure(app, jobs), create=True)
     from .printing import document, table
 
     if as_json:
-        document(said)
+        document(rates)
     else:
-        table("Jobs a second, one process", ("What", "Jobs/s"), [(name, f"{rate:,.0f}") for name, rate in said.items()])
+        rows = [(name, f"{rate:,.0f}") for name, rate in rates.items()]
+        table("Jobs per second, one process", ("Operation", "Jobs/s"), rows)
 
 
 async def _measure(app: Holdfast, count: int) -> dict[str, float]:

@@ -14,20 +14,8 @@ if TYPE_CHECKING:
     from ..store.protocol import Replayable
 
 KINDS = (
-    "inserts",
-    "notes",
-    "settles",
-    "changes",
-    "asks",
-    "heartbeats",
-    "leaves",
-    "records",
-    "tidies",
-    "watches",
-    "marks",
-)
-
-
+    "inserts", "notes", "settles", "changes", "asks", "heartbeats", "leaves", "records", "tidies", "watches", "marks",
+)  # fmt: skip
 app = typer.Typer(no_args_is_help=True, help="Inspect a bucket store.")
 
 
@@ -38,16 +26,16 @@ def bucket() -> None:
 
 @app.command()
 def log(
-    first: Annotated[int, typer.Option("--from", min=1, help="The first entry to print.")] = 1,
+    first: Annotated[int, typer.Option("--from", min=1, help="Number of the first entry to print.")] = 1,
     as_json: options.AsJson = False,
     url: options.Url = None,
 ) -> None:
-    """Print the entries of the bucket's log: the operations of each commit, and who wrote it."""
+    """Print the entries of the bucket's log: number, time, writer and operations of each commit."""
     from ..store.protocol import Replayable
 
     store = parts_of(make_app(url)).runtime.store
     if not isinstance(store, Replayable):
-        print(f"The {store.name} store has no log: `holdfast bucket log` needs a bucket or a folder.")
+        print(f"The {store.name} store has no log: `holdfast bucket log` needs a bucket store (s3://… or file:…).")
         raise typer.Exit(2)
     asyncio.run(_print(store, first, as_json=as_json))
 
@@ -71,5 +59,5 @@ async def _print(store: Replayable, first: int, *, as_json: bool) -> None:
 
 
 def _size(part: Any) -> int:
-    """How many operations a table stands for; anything else is one."""
+    """The number of operations in one part of a batch: the rows of a table, 1 for anything else."""
     return len(part["rows"]) if isinstance(part, dict) and "rows" in part else 1  # pyright: ignore[reportUnknownArgumentType]

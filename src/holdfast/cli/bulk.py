@@ -1,4 +1,4 @@
-"""Bulk operations at a terminal: a progress bar, Ctrl-C after a whole step, and exact counts whatever happens."""
+"""Bulk operations in a terminal: progress bar, Ctrl-C between two steps, exact counts also after an error."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ..client.bulk_change import Changed, OnProgress
     from ..client.search import Filter
 
-WORDS = {
-    "state": "in no state for it", "moved": "changed by others meanwhile", "not_found": "gone",
-    "flow": "needed by a flow, or with nothing to retry", "key": "with a key that another live job has",
-    "damaged": "damaged", "refused": "refused", "scope": "out of scope",
+REASONS = {
+    "state": "in a state that does not allow it", "moved": "changed concurrently", "not_found": "not found",
+    "flow": "needed by a flow, or a flow with nothing to retry", "key": "with a key that another unfinished job has",
+    "damaged": "damaged", "refused": "refused by the store", "scope": "outside the token's scope",
 }  # fmt: skip
-"""Why jobs are skipped, as `Changed.reasons` names it."""
+"""Why jobs are skipped: each name of `Changed.reasons` as text."""
 
 
 def in_bulk(
@@ -34,9 +34,9 @@ def in_bulk(
     work: Callable[[Holdfast, OnProgress], Awaitable[int]],
     again: str,
 ) -> Changed:
-    """Change many jobs, showing how far it is; `wanted` is what the bar counts, None where that is not known.
+    """Change many jobs with a progress bar; `wanted` selects the jobs that the bar counts, None: total unknown.
 
-    Ctrl-C ends it after the step that is under way, so that what it says of the jobs is exact: then this exits.
+    Ctrl-C stops after the current step, so the printed counts are exact, and exits with code 130.
     """
 
     async def run(app: Holdfast) -> _Watch:
@@ -50,13 +50,12 @@ def in_bulk(
                 await work(app, watch)
         except HoldfastError as error:
             unknown = isinstance(error, OutcomeUnknown)
-            more = "; one more step of up to 1000 may be written" if unknown else ""
-            error.add_note(f"{watch.last.changed} jobs were {done} in the steps before{more}")
+            more = "; whether one more step of up to 1000 jobs was written is unknown" if unknown else ""
+            error.add_note(f"{watch.last.changed} jobs were {done} before the error{more}")
             raise
         except BaseException:
-            typer.echo(
-                f"holdfast: ended at once: {watch.last.changed} jobs were {done}, and up to 1000 more may be", err=True
-            )
+            changed = watch.last.changed
+            typer.echo(f"holdfast: aborted: {changed} jobs were {done}; up to 1000 more may have been", err=True)
             raise
         finally:
             with suppress(NotImplementedError, RuntimeError):
@@ -65,24 +64,24 @@ def in_bulk(
 
     watch = with_app(url, run)
     if watch.last.cursor is not None:
-        typer.echo(f"holdfast: interrupted: {counts(done, watch.last)}; `{again}` goes on with the rest", err=True)
+        typer.echo(f"holdfast: interrupted: {counts(done, watch.last)}; run `{again}` again to continue", err=True)
         raise typer.Exit(130)
     return watch.last
 
 
 def counts(done: str, seen: Changed) -> str:
-    """The counts of a bulk operation in words."""
+    """The counts of a bulk operation as text."""
     skipped = f", {seen.skipped} skipped ({why(seen)})" if seen.skipped else ""
     return f"{seen.matched} jobs matched, {seen.changed} {done}{skipped}"
 
 
 def why(seen: Changed) -> str:
-    """Why jobs were skipped, and how many for each reason."""
-    return ", ".join(f"{number} {WORDS[reason]}" for reason, number in sorted(seen.reasons.items()))
+    """The reasons why jobs were skipped, each with its count."""
+    return ", ".join(f"{number} {REASONS[reason]}" for reason, number in sorted(seen.reasons.items()))
 
 
 class _Watch:
-    """Takes in what each step did, and shows it where a person looks on."""
+    """Keeps the counts of the last step and updates the progress bar if stderr is a terminal."""
 
     def __init__(self, done: str, total: int | None) -> None:
         from ..client.bulk_change import Changed
@@ -101,7 +100,7 @@ class _Watch:
         return not self._stopped
 
     def stop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """After this step; a second Ctrl-C does not wait for it."""
+        """Stop after the current step; a second Ctrl-C aborts at once."""
         self._stopped = True
         loop.remove_signal_handler(signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""`holdfast config …`: settings kept in the store, for everybody who uses it."""
+"""`holdfast config …`: settings stored in the store, which apply to all of its clients and workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from . import options
 from .connect import with_app
 
-app = typer.Typer(help="Settings kept in the store.", no_args_is_help=True)
+app = typer.Typer(help="Settings stored in the store.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
 
@@ -19,14 +19,14 @@ def set_one(
     value: Annotated[str, typer.Argument(metavar="VALUE", show_default=False)],
     url: options.Url = None,
 ) -> None:
-    """Set max_retries, backoff_base, … for everybody who uses this store."""
+    """Set max_retries, backoff_base, … for all clients and workers of this store."""
     key, kept = with_app(url, lambda app: app.config.set(name, value), create=True)
     print(f"Config updated: {key} = {_shown(kept)}")
 
 
 @app.command()
 def get(name: Name, url: options.Url = None, as_json: options.AsJson = False) -> None:
-    """Print one stored setting; exit code 1 where it is not set."""
+    """Print one stored setting; exit code 1 if it is not set."""
     value = with_app(url, lambda app: app.config.get(name))
     if as_json:
         from .printing import json
@@ -39,13 +39,13 @@ def get(name: Name, url: options.Url = None, as_json: options.AsJson = False) ->
 
 
 def _not_set(name: str) -> typer.Exit:
-    typer.echo(f"holdfast: {name} is not set in this store", err=True)
+    typer.echo(f"holdfast: setting {name} is not set in this store; `holdfast config list` shows those set", err=True)
     return typer.Exit(1)
 
 
 @app.command()
 def unset(name: Name, url: options.Url = None) -> None:
-    """Forget a stored setting; exit code 1 where it is not set."""
+    """Remove a stored setting; exit code 1 if it is not set."""
     if not with_app(url, lambda app: app.config.unset(name)):
         raise _not_set(name)
     print(f"Config removed: {name}")
@@ -64,7 +64,7 @@ def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
             "System Configuration", ("Key", "Value"), [(k, _shown(v)) for k, v in stored.items()], keep=("Key", "Value")
         )
     else:
-        print("Nothing is set in this store; the defaults and the environment count.")
+        print("No settings are stored in this store; defaults and environment variables apply.")
 
 
 def _shown(value: object) -> str:

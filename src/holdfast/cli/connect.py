@@ -1,4 +1,4 @@
-"""From a command to an open app, and back to the terminal."""
+"""Open the app that a command's options name, run an operation on it, close it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 root: dict[str, str | None] = {"url": None, "app": None}
-"""What was given before the command's own name: `holdfast --url … -A … status`."""
+"""Options given before the command name: `holdfast --url … -A … status`."""
 
 
 def make_app(url: str | None, application: str | None = None) -> Holdfast:
-    """The app that the options name; by itself, one on ./holdfast.db."""
+    """The app that the options name; without options, one on HOLDFAST_URL or ./holdfast.db."""
     url, application = url or root["url"], application or root["app"]
     if application is not None:
         from ..loading import load_app
@@ -36,14 +36,14 @@ def make_app(url: str | None, application: str | None = None) -> Holdfast:
 
 
 def parts_of(app: Holdfast) -> Parts:
-    """What an app is made of; the app is imported by now."""
+    """The internal parts of an app; imports `holdfast.app` only when called."""
     from ..app import parts_of
 
     return parts_of(app)
 
 
 def where(app: Holdfast) -> str:
-    """The store of an app, to be shown: its URL, and for a relative one the file that it means here."""
+    """The store of an app as shown to users: its redacted URL, with the absolute path if the URL is relative."""
     parts = parts_of(app)
     shown, path = redact(parts.url), getattr(parts.runtime.store, "path", None)
     return shown if path is None or path in unquote(shown) else f"{shown} ({path})"
@@ -57,40 +57,40 @@ async def _exists(app: Holdfast) -> bool:
 
 
 async def refuse_missing(app: Holdfast) -> None:
-    """Before a command that goes on looking at a store: raise where there is none, rather than make one."""
+    """Raise StoreUnavailable if the store does not exist; for commands that watch it and must not create it."""
     if not await _exists(app):
         raise StoreUnavailable(
-            f"there is no store at {where(app)}, and none was made: the first enqueue or worker makes one, or"
-            " `holdfast migrate`. --url or HOLDFAST_URL names another"
+            f"there is no store at {where(app)}, and none was created. The first enqueue, the first worker or"
+            " `holdfast migrate` creates it; to use another store, set --url or HOLDFAST_URL"
         )
 
 
-async def _instead(app: Holdfast) -> Holdfast:
-    """The app itself; where its store does not exist, an empty one in memory, so that looking makes nothing."""
+async def _app_or_empty(app: Holdfast) -> Holdfast:
+    """The app; if its store does not exist, an app on an empty memory store, so that reading creates nothing."""
     if await _exists(app):
         return app
     from ..app import Holdfast
 
-    print(f"holdfast: note: there is no store at {where(app)} yet, and none was made", file=sys.stderr)
+    print(f"holdfast: note: there is no store at {where(app)} yet, and none was created", file=sys.stderr)
     empty = Holdfast("memory://")
     parts_of(empty).url = parts_of(app).url
     return empty
 
 
 def run(app: Holdfast, work: Callable[[Holdfast], Awaitable[T]], *, create: bool = False, watch: bool = False) -> T:
-    """Do something with an open app, then close it.
+    """Open an app, run `work` with it, close it.
 
-    Only with `create` is a store made where there is none. With `watch` there must be one: it would not be seen later.
+    `create`: create a missing store. `watch`: raise StoreUnavailable if the store is missing.
     """
 
     async def opened() -> T:
         if watch:
             await refuse_missing(app)
-        async with app if create else await _instead(app) as found:
+        async with app if create else await _app_or_empty(app) as found:
             try:
                 return await work(found)
             except (JobNotFound, ScheduleNotFound) as error:
-                error.add_note(where(app))  # mostly it is in another one
+                error.add_note(where(app))  # the usual cause is a wrong store
                 raise
 
     return asyncio.run(opened())
@@ -104,12 +104,12 @@ def with_app(
     create: bool = False,
     watch: bool = False,
 ) -> T:
-    """Open the app that the options name, and do something with it; see `run`."""
+    """Open the app that the options name and run `work` with it; see `run`."""
     return run(make_app(url, application), work, create=create, watch=watch)
 
 
 def note_unknown(app: Holdfast, application: str | None, task: str | None) -> None:
-    """Say where an application has no task of this name, which may be a typing error; another program may have it."""
+    """Print a note if the application has no task of this name: a typing error, or a task of another program."""
     known = parts_of(app).registry.tasks
     if (application or root["app"]) is None or task is None or task in known or ":" in task:
         return
@@ -117,18 +117,18 @@ def note_unknown(app: Holdfast, application: str | None, task: str | None) -> No
 
     nearest = difflib.get_close_matches(task, known, 1)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    print(f"holdfast: note: this application has no task {task!r}{hint}", file=sys.stderr)
+    print(f"holdfast: note: application {application or root['app']} has no task {task!r}{hint}", file=sys.stderr)
 
 
 def say_none(app: Holdfast, what: str) -> None:
-    """There are none, and where: mostly they are in another store."""
+    """Print that the store has no such objects, with its URL: the usual cause is a wrong store."""
     print(f"There are no {what} in {where(app)}.")
 
 
 async def watching(look: Callable[[], Awaitable[bool | None]], *, watch: bool, as_json: bool = False) -> None:
-    """Look once; or, to watch, every second on a fresh screen (as JSON, or piped, one after the other).
+    """Call `look` once; with `watch`, every second on a cleared screen (as JSON or in a pipe: appended).
 
-    A look that answers True has seen the end, and is the last.
+    Stops when `look` returns True.
     """
     while True:
         if watch and not as_json and sys.stdout.isatty():

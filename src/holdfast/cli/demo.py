@@ -1,4 +1,4 @@
-"""`holdfast demo`: the first minute."""
+"""`holdfast demo`: a demonstration of crash recovery on a temporary SQLite file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..core.errors import SERVER, requires
 
 def demo(
     *,
-    dashboard: Annotated[bool, typer.Option("--dashboard", help="Watch it in a browser, until Ctrl-C.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="For the dashboard. 0: any that is free.")] = 0,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Serve the dashboard until Ctrl-C.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the dashboard. 0: any free port.")] = 0,
 ) -> None:
-    """Run a few dozen jobs on a throw-away SQLite file, kill a worker in the middle of one, and watch it survive.
+    """Run a few dozen jobs on a temporary SQLite file, kill a worker that runs one, and watch the job recover.
 
-    With --dashboard: jobs without end, and a button that kills a worker.
+    With --dashboard: an endless stream of jobs, and a button that kills a worker.
     """
     if dashboard:
         _serve(port)
@@ -40,14 +40,14 @@ def _serve(port: int) -> None:
 
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         os.environ["HOLDFAST_URL"] = f"sqlite:///{Path(folder) / 'demo.db'}"
-        os.environ.pop("HOLDFAST_TOKEN", None)  # it is open to this machine alone, and for a throw-away file
+        os.environ.pop("HOLDFAST_TOKEN", None)  # listens on loopback only, on a temporary file
         from ..demo.tasks import app
 
         service = Service(app, extra=killing.endpoints())
         running: list[asyncio.Task[None]] = []
 
         def begin(address: str) -> None:
-            print(f"The dashboard is at {address}   (Ctrl-C ends the demo)", flush=True)
+            print(f"The dashboard is at {address}   (Ctrl-C stops the demo)", flush=True)
             running.append(asyncio.create_task(stream(app, service.stopping.is_set)))
 
         workers = start_workers()

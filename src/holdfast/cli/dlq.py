@@ -1,4 +1,4 @@
-"""`holdfast dlq …`: the dead letters."""
+"""`holdfast dlq …`: list, retry and purge dead jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .connect import make_app, run, with_app
 from .jobs import retried, show_page
 from .operate import purge_jobs
 
-app = typer.Typer(help="The dead letters: jobs that have spent all their attempts.", no_args_is_help=True)
+app = typer.Typer(help="Dead-letter queue: jobs that have used all their attempts.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -22,11 +22,11 @@ def list_dead(
     queue: options.Queue = None,
     task: options.TaskName = None,
     tag: options.Tag = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number of jobs.")] = 100,
     url: options.Url = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the dead jobs, newest first."""
+    """List dead jobs, newest first."""
     app = make_app(url)
     page = run(app, lambda app: app.jobs(state="dead", queue=queue, task=task, tag=tag, limit=limit))
     show_page(app, page, "dead", as_json=as_json)
@@ -35,16 +35,16 @@ def list_dead(
 @app.command()
 def retry(
     id: Annotated[str | None, typer.Argument(metavar="[ID]", show_default=False)] = None,
-    every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Retry all dead jobs.")] = False,
     queue: options.Queue = None,
     dry_run: options.DryRun = False,
     url: options.Url = None,
 ) -> None:
-    """Run a dead job again (or all of them), from attempt 0."""
+    """Retry one dead job, or all of them, from attempt 0."""
     if (id is None) != every:
-        raise InvalidJob("name one job, or --all")
+        raise InvalidJob("holdfast dlq retry takes either one job ID or --all; nothing was retried")
     if dry_run and not every:
-        raise InvalidJob("--dry-run goes with --all")
+        raise InvalidJob("--dry-run needs --all; nothing was retried")
 
     if id is not None:
         print(with_app(url, lambda app: retried(app, id, "dead")))
@@ -63,7 +63,7 @@ def retry(
         return
     print(f"{seen.changed} jobs moved from DLQ to 'queued'.")
     if seen.skipped:
-        print(f"{seen.skipped} skipped: {why(seen)}; `holdfast dlq retry ID` says more.")
+        print(f"{seen.skipped} skipped: {why(seen)}; `holdfast dlq retry ID` prints the reason for one job.")
 
 
 @app.command()
@@ -73,5 +73,5 @@ def purge(
     dry_run: options.DryRun = False,
     url: options.Url = None,
 ) -> None:
-    """Delete the dead jobs for good."""
+    """Delete dead jobs permanently."""
     purge_jobs(url, {"state": "dead", "queue": queue}, "dead jobs", yes=yes, dry_run=dry_run)

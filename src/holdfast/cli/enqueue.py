@@ -1,4 +1,4 @@
-"""`holdfast enqueue`: one job from JSON or words, or many from a file."""
+"""`holdfast enqueue`: enqueue one job from JSON or a command line, or many from a file."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ..tasks.task import Call
 
 NO_OPTIONS = {"words", "task", "args", "file", "url", "application", "as_json"}
-"""Parameters of the command that are no part of a job."""
+"""Parameters of the command that are not job options."""
 FLAGS = {"at": "run_at", "tag": "tags"}
-"""Parameters that have another name in a job's JSON."""
+"""Parameters with another name in a job's JSON."""
 
 
 def enqueue(
@@ -34,34 +34,34 @@ def enqueue(
         ),
     ] = None,
     *,
-    task: Annotated[str | None, typer.Option(help="A task by name, instead of a shell command.")] = None,
-    args: Annotated[str | None, typer.Option(help="Its arguments: a JSON list, or an object by name.")] = None,
+    task: Annotated[str | None, typer.Option(help="Name of a task, instead of a shell command.")] = None,
+    args: Annotated[str | None, typer.Option(help="Arguments of the task: a JSON list or object.")] = None,
     file: Annotated[str | None, typer.Option("--file", "-f", help="Many jobs, one JSON object per line.")] = None,
-    id: Annotated[str | None, typer.Option(help="The job's id. (default: a new one)")] = None,
+    id: Annotated[str | None, typer.Option(help="The job's id. (default: a new UUID)")] = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="The queue. (default: default)")] = None,
-    priority: Annotated[int | None, typer.Option(help="Lower comes first. (default: 0)")] = None,
-    delay: Annotated[str | None, typer.Option(help="Start in so many seconds (or 15m, 2h, 1d).")] = None,
+    priority: Annotated[int | None, typer.Option(help="Lower runs first. (default: 0)")] = None,
+    delay: Annotated[str | None, typer.Option(help="Start after this many seconds (or 15m, 2h, 1d).")] = None,
     at: Annotated[str | None, typer.Option(help="Start at a time, such as 2030-01-31T12:00:00Z.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="Seconds (or 15m, 2h) that it may run.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Maximum run time in seconds (or 15m, 2h).")] = None,
     max_retries: Annotated[
-        int | None, typer.Option("--max-retries", "--max-attempts", help="Starts in all, the first included.")
+        int | None, typer.Option("--max-retries", "--max-attempts", help="Attempts in total, including the first.")
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Idempotency key: the same again gives the same job.")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key: a second enqueue returns the first job.")] = None,
     unique: Annotated[
         str | None, typer.Option(help="Keep one job per key: until_start, until_end, or a duration (15m).")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="If its key's job still waits, replace that.")] = False,
-    debounce: Annotated[str | None, typer.Option(help="Replace it, and start so long after the last call.")] = None,
-    debounce_max: Annotated[str | None, typer.Option(help="But at most so long after the first.")] = None,
-    expires: Annotated[str | None, typer.Option(help="Too late to start: in 15m, or at 2030-01-31T12:00:00Z.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="A tag; may be given again.")] = None,
-    cwd: Annotated[str | None, typer.Option(help="Where a command runs.")] = None,
-    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for a command; may be given again.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the waiting job of the same key.")] = False,
+    debounce: Annotated[str | None, typer.Option(help="Replace it and start this long after the last call.")] = None,
+    debounce_max: Annotated[str | None, typer.Option(help="Maximum delay since the first debounced call.")] = None,
+    expires: Annotated[str | None, typer.Option(help="Latest start: in 15m, or at 2030-01-31T12:00:00Z.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag; repeatable.")] = None,
+    cwd: Annotated[str | None, typer.Option(help="Working directory of a command.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for a command; repeatable.")] = None,
     url: options.Url = None,
     application: options.Application = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Store a job: a shell command, or a task of your application.
+    """Enqueue a job: a shell command, or a task of your application.
 
     holdfast enqueue '{"id": "job1", "command": "sleep 2 && echo hi", "max_retries": 3}'
 
@@ -83,7 +83,7 @@ def enqueue(
     app = make_app(url, application)
     if many is not None:
         if given or task or args:
-            raise InvalidJob("with many jobs, each line says what it wants: leave the other options out")
+            raise InvalidJob("--file and - take all job options from the JSON lines: remove the other options")
         _enqueue_all(app, many, as_json=as_json)
         return
     if task is not None:
@@ -110,15 +110,15 @@ def _lines(file: str | None, words: list[str] | None) -> Iterator[bytes] | None:
         if words:
             raise InvalidJob("give either --file or one job, not both")
         try:
-            return iter(open(file, "rb"))  # read to its end, then the command is over
+            return iter(open(file, "rb"))  # read to its end; the process then exits
         except OSError as error:
-            raise InvalidJob(f"--file {file}: {error.strerror}") from None
+            raise InvalidJob(f"--file {file} cannot be read: {error.strerror}; no job was enqueued") from None
     return iter(sys.stdin.buffer) if file == "-" or words == ["-"] else None
 
 
 def _from_words(words: list[str]) -> dict[str, Any]:
     if not words:
-        raise InvalidJob('say what to run: \'{"command": "echo hi"}\', or -- echo hi, or --task NAME')
+        raise InvalidJob('nothing to enqueue: give \'{"command": "echo hi"}\', or -- echo hi, or --task NAME')
     if "--" in sys.argv:
         return {"command": words[0] if len(words) == 1 else shlex.join(words)}
     if len(words) > 1:
@@ -133,11 +133,11 @@ def _enqueue_one(app: Holdfast, given: dict[str, Any], *, as_json: bool) -> None
 
     known: list[str] = []
 
-    def met(event: JobEvent) -> None:
+    def record_event(event: JobEvent) -> None:
         known.append(event.name)
 
-    app.on("idempotent_submission", met)
-    app.on("job_replaced", met)
+    app.on("idempotent_submission", record_event)
+    app.on("job_replaced", record_event)
 
     async def store(app: Holdfast) -> str:
         made = call(app, given)
@@ -153,13 +153,13 @@ def _enqueue_one(app: Holdfast, given: dict[str, Any], *, as_json: bool) -> None
 
     shown = safe(str(given.get("command") or given.get("cmd") or given.get("task")))
     if known == ["job_replaced"]:
-        print(f"Job {id} waited, and was replaced: {shown}")
+        print(f"Job {id} was waiting and has been replaced: {shown}")
     else:
-        print(f"Job {id} is there already, by its key: {shown}" if known else f"Job {id} enqueued: {shown}")
+        print(f"Job {id} already exists with this key: {shown}" if known else f"Job {id} enqueued: {shown}")
 
 
 def _enqueue_all(app: Holdfast, lines: Iterator[bytes], *, as_json: bool) -> None:
-    """Check every line, then store a thousand at a time; one that is refused does not hold back the others."""
+    """Validate all lines, then enqueue them in pages of 1000; a refused job does not stop the others."""
     from .spec import call, read
 
     calls: list[Call[Any]] = []
@@ -179,10 +179,10 @@ def _enqueue_all(app: Holdfast, lines: Iterator[bytes], *, as_json: bool) -> Non
 
     run(app, store, create=True)
     stored = len(calls) - len(refused)
-    from .printing import json, told
+    from .printing import error_message, json
 
     for one, error in refused[:10]:
-        typer.echo(f"holdfast: {one.options.id or one.task.name}: {told(error)}", err=True)
+        typer.echo(f"holdfast: {one.options.id or one.task.name} was not enqueued: {error_message(error)}", err=True)
     if as_json:
         json({"enqueued": stored, "refused": len(refused)})
     else:

@@ -1,4 +1,4 @@
-"""`holdfast flow …`: jobs that wait for each other. Whole flows are cancelled and retried like jobs, by their ids."""
+"""`holdfast flow …`: list and show flows. `holdfast cancel` and `holdfast retry` take flow ids too."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ..flows.service import FlowStatus
 
 LINES = 50
-"""Jobs of a flow that are printed, at the most."""
+"""Maximum number of jobs printed for one flow."""
 ERROR_WIDTH = 60
-"""Characters of a job's error in its line."""
+"""Maximum characters of a job's error in its row."""
 
 
 app = typer.Typer(
-    help="Jobs that wait for each other. `holdfast cancel` and `holdfast retry` take a flow's id too.",
+    help="Flows: jobs with dependencies. `holdfast cancel` and `holdfast retry` take a flow's id too.",
     no_args_is_help=True,
 )
 
@@ -31,14 +31,14 @@ def list_all(
     *,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", "-s", help="blocked, succeeded, dead or cancelled; may be given again."),
+        typer.Option("--state", "-s", help="blocked, succeeded, dead or cancelled; repeatable."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 100,
-    cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number of flows.")] = 100,
+    cursor: Annotated[str | None, typer.Option(help="Cursor printed by the previous page.")] = None,
     url: options.Url = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List flows, newest first. One that has not ended is blocked: it waits for its jobs."""
+    """List flows, newest first. A flow is blocked until all of its jobs have ended."""
 
     async def look(app: Holdfast) -> None:
         from .printing import document, moment, table
@@ -50,9 +50,9 @@ def list_all(
             say_none(app, f"{' or '.join(state)} flows" if state else "flows")
         else:
             rows = [(one.id, one.name, one.state, one.jobs, moment(one.created_at)) for one in page.flows]
-            table("Flows", ("Flow", "Name", "State", "Jobs", "Made"), rows, keep=("Flow", "State"))
+            table("Flows", ("Flow", "Name", "State", "Jobs", "Created"), rows, keep=("Flow", "State"))
             if page.cursor is not None:
-                print(f"There are more: --cursor {page.cursor}")
+                print(f"More flows follow: --cursor {page.cursor}")
 
     with_app(url, look)
 
@@ -64,10 +64,10 @@ def show(
     as_json: options.AsJson = False,
     watch: options.Watch = False,
 ) -> None:
-    """Show how far a flow is, and what became of its jobs. Watching ends with the flow."""
+    """Show the progress of a flow and the states of its jobs. --watch stops when the flow has ended."""
 
     async def look(app: Holdfast) -> None:
-        async def show_once() -> bool:
+        async def refresh() -> bool:
             from msgspec import to_builtins
 
             from ..core.job import TERMINAL
@@ -76,23 +76,22 @@ def show(
             status = await app.flows.handle(id).status()
             members = [_member(record) for record in await parts_of(app).flows.members(id)]
             if as_json:
-                said = to_builtins(status) | {"members": members}
-                (json if watch else document)(said)
+                (json if watch else document)(to_builtins(status) | {"members": members})
             else:
                 _print(status, members)
             return status.state in TERMINAL
 
-        await watching(show_once, watch=watch, as_json=as_json)
+        await watching(refresh, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)
 
 
 def _member(record: Record) -> dict[str, Any]:
-    from ..core import internal as extra
+    from ..core import internal
 
-    said = extra.read(record.extra)
+    extra = internal.read(record.extra)
     number = int(record.id.rpartition(".")[2])
-    after = [each for each, _ in said.after] if said.allow_unfinished is None else list(range(number))
+    after = [each for each, _ in extra.after] if extra.allow_unfinished is None else list(range(number))
     return {"number": number, "task": record.task, "state": record.state, "after": after, "error": record.error}
 
 
@@ -102,7 +101,7 @@ def _print(status: FlowStatus, members: list[dict[str, Any]]) -> None:
     ended = sum(status.counts.get(state, 0) for state in ("succeeded", "dead", "cancelled"))
     say(f"Flow {status.id} ({status.name}): {status.state}, {ended} of {status.jobs} jobs have ended.")
     if status.cancelling:
-        print("It is being cancelled: what waits is cancelled, and what runs is asked to stop.")
+        print("The flow is being cancelled: waiting jobs are cancelled, running jobs are asked to stop.")
     if status.error:
         say(status.error)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(status.counts.items()))
@@ -110,14 +109,14 @@ def _print(status: FlowStatus, members: list[dict[str, Any]]) -> None:
         (one["number"], one["task"], one["state"], _numbers(one["after"]), _line(one["error"]))
         for one in members[:LINES]
     ]
-    table(f"Its jobs: {counts}", ("Job", "Task", "State", "After", "Error"), rows, keep=("Job", "State"))
+    table(f"Jobs: {counts}", ("Job", "Task", "State", "After", "Error"), rows, keep=("Job", "State"))
     if len(members) > LINES:
-        print(f"And {len(members) - LINES} more; --json has them all.")
-    print(f"One of them: holdfast show {status.id}.0")
+        print(f"{len(members) - LINES} more jobs are not shown; --json prints all of them.")
+    print(f"To show one job: holdfast show {status.id}.0")
 
 
 def _numbers(after: list[int]) -> str:
-    """Up to three, or from the first to the last of many."""
+    """Up to three numbers, or the first and the last of more."""
     return ", ".join(map(str, after)) if len(after) <= 3 else f"{after[0]} … {after[-1]}"
 
 

@@ -1,4 +1,4 @@
-"""`holdfast list`, `show`, `cancel`, `retry`, `delete`, `explain`: jobs, one and many."""
+"""`holdfast list`, `show`, `cancel`, `retry`, `delete`, `explain`: inspect and change jobs."""
 
 from __future__ import annotations
 
@@ -21,38 +21,39 @@ def list_jobs(
     *,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", "-s", help="A state, or pending, processing, completed; may be given again."),
+        typer.Option("--state", "-s", help="A state (pending, processing, completed are aliases); repeatable."),
     ] = None,
     queue: options.Queue = None,
     task: options.TaskName = None,
     tag: options.Tag = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 100,
-    cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number of jobs.")] = 100,
+    cursor: Annotated[str | None, typer.Option(help="Cursor printed by the previous page.")] = None,
     url: options.Url = None,
     as_json: options.AsJson = False,
     watch: options.Watch = False,
 ) -> None:
     """List jobs, newest first."""
+    from ..views import states_named
 
     async def look(app: Holdfast) -> None:
-        async def show_once() -> None:
+        async def refresh() -> None:
             page = await app.jobs(state=state, queue=queue, task=task, tag=tag, limit=limit, cursor=cursor)
-            show_page(app, page, ", ".join(state or []), as_json=as_json, watch=watch)
+            show_page(app, page, ", ".join(states_named(state or [])), as_json=as_json, watch=watch)
 
-        await watching(show_once, watch=watch, as_json=as_json)
+        await watching(refresh, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)
 
 
-def show_page(app: Holdfast, page: Page, word: str, *, as_json: bool, watch: bool = False) -> None:
-    """A page of jobs, as a table or JSON."""
+def show_page(app: Holdfast, page: Page, states: str, *, as_json: bool, watch: bool = False) -> None:
+    """Print a page of jobs as a table or JSON; `states`: the states that were asked for, empty for all."""
     from .printing import document, json, moment, table, work
 
     if as_json:
         (json if watch else document)(page)
         return
     if not page.jobs:
-        print(f"No jobs found{f' with state: {word}' if word else ''} in {where(app)}")
+        print(f"No jobs found{f' with state: {states}' if states else ''} in {where(app)}")
         return
     rows = [
         (
@@ -65,19 +66,19 @@ def show_page(app: Holdfast, page: Page, word: str, *, as_json: bool, watch: boo
         )
         for job in page.jobs
     ]
-    title = f"{word.capitalize()} Jobs" if word else "Jobs"
+    title = f"Jobs: {states}" if states else "Jobs"
     table(title, ("Job ID", "Command", "State", "Attempts", "Queue", "Updated At"), rows, keep=("Job ID", "State"))
     if page.cursor is not None:
-        print(f"There are more: --cursor {page.cursor}")
+        print(f"More jobs follow: --cursor {page.cursor}")
 
 
 def show(
     id: options.JobId, url: options.Url = None, as_json: options.AsJson = False, watch: options.Watch = False
 ) -> None:
-    """Show one job: what it is, how it went, its whole history."""
+    """Show one job: fields, result or error, and all of its attempts."""
 
     async def look(app: Holdfast) -> None:
-        async def show_once() -> None:
+        async def refresh() -> None:
             from .printing import document, json
 
             job = await app.job(id)
@@ -86,13 +87,13 @@ def show(
             else:
                 print_job(job)
 
-        await watching(show_once, watch=watch, as_json=as_json)
+        await watching(refresh, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)
 
 
 def print_job(job: Job) -> None:
-    """One job for the eye."""
+    """Print the fields, attempts and traceback of a job as text."""
     from ..views import limits_text
     from .printing import moment, safe, say, work
 
@@ -101,10 +102,10 @@ def print_job(job: Job) -> None:
         "job": job.id,
         "task": job.task,
         "command": work(job),
-        "state": job.state.value + (" (cancellation asked for)" if job.cancel_requested else ""),
+        "state": job.state.value + (" (cancellation requested)" if job.cancel_requested else ""),
         "queue": job.queue,
         "priority": job.priority or None,
-        "attempt": f"{job.attempt} of {job.max_attempts or 'any number'}",
+        "attempt": f"{job.attempt} of {job.max_attempts or 'unlimited'}",
         "timeout": None if job.timeout is None else f"{job.timeout:g} s",
         "created": moment(job.created_at),
         "updated": moment(job.updated_at),
@@ -117,7 +118,7 @@ def print_job(job: Job) -> None:
         "finished": moment(job.finished_at) or None,
         "worker": job.worker,
         "node, pid": f"{job.node}, {job.pid}" if job.worker else None,
-        "steps": f"{len(job.steps)}, the last: {_step(job.steps[-1])}" if job.steps else None,
+        "steps": f"{len(job.steps)}, last: {_step(job.steps[-1])}" if job.steps else None,
         "progress": None if job.progress is None else _progress(job),
         "result": result,
         "error": job.error,
@@ -143,10 +144,10 @@ def _step(step: StepInfo) -> str:
     if step.kind == "step":
         return f"{step.name}, done at {moment(step.at)}"
     if step.kind == "sleep":
-        return f"a sleep until {moment(step.until)}"
+        return f"sleep until {moment(step.until)}"
     if step.at is not None:
-        return f"signal {step.name}, {'late' if step.late else 'came'} at {moment(step.at)}"
-    return f"signal {step.name}, awaited at most until {moment(step.until)}"
+        return f"signal {step.name}, {'timed out' if step.late else 'received'} at {moment(step.at)}"
+    return f"waits for signal {step.name} until {moment(step.until)}"
 
 
 def _progress(job: Job) -> str:
@@ -158,7 +159,7 @@ def _progress(job: Job) -> str:
 
 
 def cancel(id: options.JobId, url: options.Url = None) -> None:
-    """End a waiting job, or ask a running one to stop."""
+    """Cancel a waiting job, or ask a running job to stop."""
     from ..core.internal import is_flow
 
     async def ask(app: Holdfast) -> Record:
@@ -167,52 +168,52 @@ def cancel(id: options.JobId, url: options.Url = None) -> None:
         if not done and not record.cancel:
             from ..core.errors import InvalidState
 
-            raise InvalidState(id, record.state, "there is nothing left to cancel")
+            raise InvalidState(id, record.state, "it has ended and cannot be cancelled")
         return record
 
     record = with_app(url, ask)
     name = f"{'Flow' if is_flow(record) else 'Job'} {id}"
-    print(f"{name} cancelled." if record.state == "cancelled" else f"{name} is asked to stop.")
+    print(f"{name} cancelled." if record.state == "cancelled" else f"{name} was asked to stop.")
 
 
 def retry(id: options.JobId, url: options.Url = None) -> None:
-    """Run an ended job again, from attempt 0; or a waiting one at once."""
+    """Retry an ended job from attempt 0, or start a waiting job now."""
     print(with_app(url, lambda app: retried(app, id)))
 
 
 async def retried(app: Holdfast, id: str, state: str | None = None) -> str:
-    """Retry a job, which must be in this state where one is given; what has become of it, in words."""
+    """Retry a job or flow, which must be in `state` if given; returns the message to print."""
     from ..core.errors import InvalidState
     from ..core.internal import is_flow
 
     before = await parts_of(app).handles.record(id)
     if state not in (None, before.state):
-        raise InvalidState(id, before.state, f"it is not among the {state}")
+        raise InvalidState(id, before.state, f"only {state} jobs can be retried here; it was not changed")
     after = await app.retry(id)
     if is_flow(before):
-        return f"Flow {id} goes on; `holdfast flow show {id}` says how far it is."
+        return f"Flow {id} continues; `holdfast flow show {id}` shows its progress."
     source = "DLQ" if before.state == "dead" else repr(str(before.state))
     return f"Job {id} moved from {source} to '{'blocked' if after.state == 'blocked' else 'queued'}'."
 
 
 def delete(id: options.JobId, url: options.Url = None) -> None:
-    """Remove a job that is not running; of a flow, all of its jobs."""
+    """Delete a job that is not running, or a flow with all of its jobs."""
     with_app(url, lambda app: app.delete(id))
     print(f"Job {id} deleted.")
 
 
 def explain(id: options.JobId, url: options.Url = None, as_json: options.AsJson = False) -> None:
-    """Say why a job is not running (or what it is doing)."""
+    """Explain why a job is not running (or what it is doing)."""
     from ..core.internal import is_flow
     from .printing import document, say
 
     async def ask(app: Holdfast) -> tuple[Explanation, Record]:
         return await app.explain(id), await parts_of(app).handles.record(id)
 
-    said, record = with_app(url, ask)
+    explanation, record = with_app(url, ask)
     if as_json:
-        document(said)
+        document(explanation)
     else:
-        say(f"{'Flow' if is_flow(record) else 'Job'} {said.id} is {said.state}: {said.reason}.")
-        for line in said.details:
+        say(f"{'Flow' if is_flow(record) else 'Job'} {explanation.id} is {explanation.state}: {explanation.reason}.")
+        for line in explanation.details:
             say(f"  {line}")

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from ..app import Holdfast
 
 REFRESH_EVERY = 1.0
-"""Seconds between two looks at the store: what a person can follow."""
+"""Seconds between two samples of the store."""
 REMEMBERED = 10
-"""Looks over which rates are taken."""
+"""Number of samples that rates are computed over."""
 BAR = 12
-"""Characters of a progress bar."""
+"""Width of a progress bar, in characters."""
 
 
 class Top(App[None]):
-    """One screen: counts above, four tables below. The keys act on the selected row."""
+    """The screen: counts at the top, four tables below. The keys act on the selected row."""
 
     TITLE = "holdfast top"
     CSS = """
     #head { height: 2; padding: 0 1; }
-    #said { height: 1; padding: 0 1; color: $warning; }
+    #message { height: 1; padding: 0 1; color: $warning; }
     DataTable { height: 1fr; border: round $primary; }
     DataTable:focus { border: round $accent; }
     #above { height: 1fr; }
@@ -58,9 +58,9 @@ class Top(App[None]):
         with Horizontal(id="above"):
             yield self._table("queues", "Queues", ("Queue", "Queued", "Sched.", "Running", "Failed", "Dead", ""))
             yield self._table("workers", "Workers", ("Node", "PID", "Queues", "Busy", "Heartbeat"))
-        yield self._table("running", "Running", ("Job", "What", "Attempt", "For", "Progress", "Node", "PID"))
-        yield self._table("failures", "Failures", ("Job", "What", "State", "Attempt", "Error"))
-        yield Static(id="said", markup=False)
+        yield self._table("running", "Running", ("Job", "Command", "Attempt", "Run time", "Progress", "Node", "PID"))
+        yield self._table("failures", "Failures", ("Job", "Command", "State", "Attempt", "Error"))
+        yield Static(id="message", markup=False)
         yield Footer()
 
     def _table(self, id: str, title: str, columns: tuple[str, ...]) -> DataTable[str]:
@@ -71,16 +71,16 @@ class Top(App[None]):
         return table
 
     async def on_mount(self) -> None:
-        """Look at once, then every second."""
+        """Refresh now, then every second."""
         await self.refresh_all()
         self.set_interval(REFRESH_EVERY, self.refresh_all)
 
     async def on_unmount(self) -> None:
-        """Let the store go."""
+        """Close the app."""
         await self._holdfast.close()
 
     async def refresh_all(self) -> None:
-        """Look, and show what is there."""
+        """Take a sample and update all tables; an error is shown in the message line."""
         try:
             sample = await look(self._holdfast)
         except HoldfastError as error:
@@ -101,7 +101,7 @@ class Top(App[None]):
         return f"{safe(redact(parts_of(self._holdfast).url))}   {counts}\n{rate}   {sample.latency}"
 
     def _fill(self, id: str, rows: dict[str, tuple[Any, ...]]) -> None:
-        """Bring a table up to date row by row, so that the cursor stays where it is."""
+        """Update a table row by row, so that the cursor keeps its row."""
         table = self._find(id)
         for key in [row.value for row in table.rows if row.value not in rows]:
             if key is not None:
@@ -126,23 +126,23 @@ class Top(App[None]):
         return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
 
     def _say(self, text: str) -> None:
-        self.query_one("#said", Static).update(safe(text))
+        self.query_one("#message", Static).update(safe(text))
 
-    async def _do(self, doing: Awaitable[Any], said: str) -> None:
+    async def _do(self, operation: Awaitable[Any], message: str) -> None:
         try:
-            await doing
+            await operation
         except HoldfastError as error:
-            said = str(error)
-        self._say(said)
+            message = str(error)
+        self._say(message)
         await self.refresh_all()
 
     async def action_cancel(self) -> None:
         """Cancel the selected running job."""
         if (id := self._selected("running")) is not None:
-            await self._do(self._holdfast.cancel(id), f"job {id} is asked to stop")
+            await self._do(self._holdfast.cancel(id), f"job {id} was asked to stop")
 
     async def action_retry(self) -> None:
-        """Run the selected failure again."""
+        """Retry the selected failed or dead job."""
         if (id := self._selected("failures")) is not None:
             await self._do(self._holdfast.retry(id), f"job {id} is queued again")
 
@@ -152,7 +152,7 @@ class Top(App[None]):
             return
         paused = any(queue.paused for queue in self._samples[-1].stats.queues if queue.name == name)
         if paused:
-            await self._do(self._holdfast.resume(name), f"queue {name} goes on")
+            await self._do(self._holdfast.resume(name), f"queue {name} is resumed")
         else:
             await self._do(self._holdfast.pause(name), f"queue {name} is paused")
 
@@ -169,7 +169,7 @@ def _worker_row(worker: Any) -> tuple[Any, ...]:
 
 def _running_row(job: Any, now: int) -> tuple[Any, ...]:
     ran = "" if job.started_at is None else seconds(now / 1_000_000 - job.started_at.timestamp())
-    what = work(job) + (" (to be cancelled)" if job.cancel_requested else "")
+    what = work(job) + (" (cancellation requested)" if job.cancel_requested else "")
     return job.id, what, job.attempt, ran, _bar(job.progress), job.node or "", job.pid or ""
 
 

@@ -1,4 +1,4 @@
-"""`holdfast logs`: what a job printed, and prints."""
+"""`holdfast logs`: print the output of a job."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def logs(
     id: options.JobId,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
-    attempt: Annotated[int | None, typer.Option(min=1, help="Only this attempt of the job's present life.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job has ended.")] = False,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Only this attempt since the job's last reset.")] = None,
     url: options.Url = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Print what a job has printed: standard output and error, of all its attempts, the newest part."""
+    """Print the output of a job: the newest stored part of stdout and stderr, of all attempts."""
 
     async def show(app: Holdfast) -> None:
         from ..client.output import follow_output

@@ -1,6 +1,6 @@
-"""The command itself: its groups, and what an error looks like to the person who typed it.
+"""The `holdfast` command: its subcommands, lazily imported, and how errors are printed.
 
-Exit codes: 0 done, 1 the queue says no, 2 the command is wrong, 3 the store cannot be reached.
+Exit codes: 0 success, 1 the operation was refused, 2 invalid command or configuration, 3 the store is unavailable.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ COMMANDS = {
     "bench": "bench:bench",
     "demo": "demo:demo",
 }
-"""Each command and group, in the order of the help: the module of this folder, and the function or group in it."""
+"""Commands and groups in help order: name to `module:attribute` in this package."""
 
 
 class Commands(MutableMapping[str, Any]):
-    """The commands by name. Each is imported and built when it is asked for: to build all takes 50 ms."""
+    """The commands by name. Each is imported and built on first use: building all takes 50 ms."""
 
     def __init__(self) -> None:
         self._built: dict[str, Any] = {}
@@ -84,25 +84,25 @@ class Commands(MutableMapping[str, Any]):
 
 
 class Root(TyperGroup):
-    """The command with all of its groups."""
+    """The root command group."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.commands = Commands()
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # click's own signature
-        """In the order of the table, with none built."""
+        """The command names in the order of `COMMANDS`, without importing any."""
         return list(COMMANDS)
 
     def invoke(self, ctx: Any) -> Any:
-        """As ever; but where -A stands behind a command that does not take it, say where it goes."""
+        """Invoke a command; if -A follows a command that does not take it, the error shows the right position."""
         try:
             return super().invoke(ctx)
         except Exception as error:
-            wrong: Any = error  # typer keeps the class of "no such option" to itself
+            wrong: Any = error  # typer does not export the class of "no such option"
             if getattr(wrong, "option_name", None) in ("-A", "--app"):
-                words = wrong.ctx.command_path.removeprefix(ctx.command_path).strip()
-                wrong.message += f"; it stands in front: holdfast -A module:app {words}"
+                command = wrong.ctx.command_path.removeprefix(ctx.command_path).strip()
+                wrong.message += f"; use: holdfast -A module:app {command}"
             raise
 
 
@@ -127,7 +127,7 @@ def _root(
     version: Annotated[  # noqa: ARG001  # its callback does the work
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
     ] = False,
-    url: Annotated[str | None, typer.Option("--url", help="The store; may also stand behind the command.")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="The store; also accepted after the command.")] = None,
     application: Annotated[str | None, typer.Option("-A", "--app", help="The application, as module:app.")] = None,
 ) -> None:
     """A job queue on the storage you already have."""
@@ -135,23 +135,23 @@ def _root(
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one clear line, never a traceback."""
+    """Run the command; a HoldfastError is printed as one line, without a traceback."""
     try:
         app()
     except HoldfastError as error:
-        from .printing import told
+        from .printing import error_message
 
-        typer.echo(": ".join(["holdfast", told(error), *getattr(error, "__notes__", ())]), err=True)
+        typer.echo(": ".join(["holdfast", error_message(error), *getattr(error, "__notes__", ())]), err=True)
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # the reader of the pipe, such as head, has exited
         sys.stderr.close()
         sys.exit(0)
 
 
 def exit_code(error: HoldfastError) -> int:
-    """The exit code that an error stands for."""
+    """The exit code of an error."""
     if isinstance(error, ConfigError | InvalidJob | MissingExtra):
         return 2
     return 3 if isinstance(error, StoreUnavailable | OutcomeUnknown) else 1

@@ -1,4 +1,4 @@
-"""`holdfast pause`, `resume`, `purge`: operate a store."""
+"""`holdfast pause`, `resume`, `purge`: pause queues and tasks, delete jobs."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from ..app import Holdfast
 
 QueueName = Annotated[str | None, typer.Argument(metavar="QUEUE", show_default=False)]
-TaskName = Annotated[str | None, typer.Option("--task", help="A task, instead of a queue.")]
+TaskName = Annotated[str | None, typer.Option("--task", help="Name of a task, instead of a queue.")]
 Where = Annotated[
     list[str] | None,
     typer.Option(
         "--where",
         metavar="NAME=VALUE",
-        help="Only jobs with this argument, as JSON or text; again for more.",
+        help="Only jobs with this argument, as JSON or text; repeatable.",
     ),
 ]
 
 
 def pause(queue: QueueName = None, task: TaskName = None, where: Where = None, url: options.Url = None) -> None:
-    """Start no more jobs of a queue, or of a task; those that run go on."""
+    """Pause a queue or a task: no more of its jobs start; running jobs continue."""
     given = _arguments(where)
     with_app(url, lambda app: app.pause(queue, task=task, where=given), create=True)
-    heard = "" if task is None else " Workers hear of it within about a poll interval."
-    print(f"{_what(queue, task, where)} paused.{heard}")
+    note = "" if task is None else " Workers apply it within about one poll interval."
+    print(f"{_what(queue, task, where)} paused.{note}")
 
 
 def resume(queue: QueueName = None, task: TaskName = None, where: Where = None, url: options.Url = None) -> None:
-    """Start them again; name what was paused as it was named then."""
+    """Resume a queue or task; give the same queue, --task and --where as to pause."""
     given = _arguments(where)
 
     async def ask(app: Holdfast) -> list[str] | None:
@@ -45,14 +45,14 @@ def resume(queue: QueueName = None, task: TaskName = None, where: Where = None, 
 
     paused = with_app(url, ask)
     if paused is not None:
-        known = f"what is paused: {', '.join(paused)}" if paused else "nothing is"
+        known = f"paused are: {', '.join(paused)}" if paused else "nothing is paused"
         typer.echo(f"holdfast: {_what(queue, task, where)} was not paused; {known}", err=True)
         raise typer.Exit(1)
     print(f"{_what(queue, task, where)} resumed.")
 
 
 async def _paused(app: Holdfast) -> list[str]:
-    """All that is paused, as `resume` takes it."""
+    """Every paused queue and task, written as arguments of `resume`."""
     queues = [shlex.quote(queue.name) for queue in (await app.stats()).queues if queue.paused]
     return [*queues, *(pause.flags for pause in await app.paused_tasks())]
 
@@ -80,21 +80,22 @@ def _what(queue: str | None, task: str | None, where: list[str] | None) -> str:
 
 def purge(
     *,
-    state: Annotated[list[str] | None, typer.Option("--state", "-s", help="A state; may be given again.")] = None,
+    state: Annotated[list[str] | None, typer.Option("--state", "-s", help="A state; repeatable.")] = None,
     queue: options.Queue = None,
     task: options.TaskName = None,
     tag: options.Tag = None,
-    older_than: Annotated[str | None, typer.Option(help="Only jobs that ended so long ago, such as 7d.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Only jobs that ended longer ago than this, such as 7d.")
+    ] = None,
     yes: options.Yes = False,
     dry_run: options.DryRun = False,
     url: options.Url = None,
 ) -> None:
-    """Delete jobs for good: the dead, unless a state is named. Running ones stay."""
-    states = state or ["dead"]
+    """Delete jobs permanently: dead jobs, unless --state is given. Running jobs are not deleted."""
     from ..core.settings import duration
     from ..views import states_named
 
-    states_named(states)
+    states = states_named(state or ["dead"])
     try:
         age = None if older_than is None else duration(older_than)
     except ValueError:
@@ -103,8 +104,8 @@ def purge(
     purge_jobs(url, which, f"{', '.join(states)} jobs", yes=yes, dry_run=dry_run)
 
 
-def purge_jobs(url: str | None, which: dict[str, Any], words: str, *, yes: bool, dry_run: bool) -> None:
-    """Delete the jobs that match, once the user has seen how many there are."""
+def purge_jobs(url: str | None, which: dict[str, Any], what: str, *, yes: bool, dry_run: bool) -> None:
+    """Delete the jobs that match; without `yes`, after the user has confirmed their number."""
     from ..client.search import Filter
 
     wanted = None
@@ -117,12 +118,12 @@ def purge_jobs(url: str | None, which: dict[str, Any], words: str, *, yes: bool,
         )
         matched = seen.matched - seen.skipped
         if dry_run:
-            print(f"{matched} {words} match; none was deleted.")
+            print(f"{matched} {what} match; none was deleted.")
             return
         if matched:
             whose = f" of queue {which['queue']}" if which["queue"] else ""
-            typer.confirm(f"Delete {matched} {words}{whose} for good?", abort=True)
+            typer.confirm(f"Delete {matched} {what}{whose} permanently?", abort=True)
     seen = in_bulk(url, "deleted", wanted, lambda app, on: app.bulk.purge(**which, progress=on), "holdfast purge")
-    print(f"{seen.changed} of {seen.matched} {words} deleted.")
+    print(f"{seen.changed} of {seen.matched} {what} deleted.")
     if seen.skipped:
         print(f"{seen.skipped} skipped: {why(seen)}.")

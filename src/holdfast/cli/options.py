@@ -1,4 +1,4 @@
-"""The options that many commands share."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Url = Annotated[
 ]
 Application = Annotated[str | None, typer.Option("-A", "--app", help="The application, as module:app.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Look again every second, until Ctrl-C.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second until Ctrl-C.")]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.", show_default=False)]
 Queue = Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")]
 TaskName = Annotated[str | None, typer.Option("--task", help="Only this task.")]
 Tag = Annotated[str | None, typer.Option("--tag", help="Only jobs with this tag.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say how many match, and change nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print how many jobs match, and change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

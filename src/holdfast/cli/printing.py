@@ -1,4 +1,4 @@
-"""What commands print: tables that never wrap an id, JSON, times and durations for people."""
+"""Output of commands: tables that never wrap an id, JSON, times and durations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..views import Job
 
 WIDE = 10_000
-"""Columns of a table that is not printed to a terminal, so that no cell is cut or wrapped."""
+"""Width in characters of a table not printed to a terminal, so that no cell is cut or wrapped."""
 COLOURS = {
     "queued": "cyan", "scheduled": "blue", "blocked": "blue", "running": "yellow", "failed": "magenta",
     "succeeded": "green", "dead": "red", "cancelled": "dim",
@@ -24,12 +24,12 @@ COLOURS = {
 
 
 def say(text: str) -> None:
-    """One line for the person, control characters made visible."""
+    """Print one line, with control characters escaped."""
     print(safe(text))
 
 
-def told(error: HoldfastError) -> str:
-    """What an error says, in which a keyword argument is an option. A ConfigError speaks of code, or of a URL."""
+def error_message(error: HoldfastError) -> str:
+    """The text of an error, with keyword arguments written as options. ConfigErrors are about code: unchanged."""
     if isinstance(error, ConfigError):
         return str(error)
     from ..core.validation import KEYWORD
@@ -38,12 +38,12 @@ def told(error: HoldfastError) -> str:
 
 
 def json(value: Any) -> None:
-    """A value as one line of JSON."""
+    """Print a value as one line of JSON."""
     sys.stdout.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
 
 
 def document(value: Any) -> None:
-    """A value as one JSON document, indented for the eye where an eye will see it."""
+    """Print a value as one JSON document, indented if stdout is a terminal."""
     data = msgspec.json.encode(value, enc_hook=str)
     sys.stdout.write((msgspec.json.format(data, indent=2) if sys.stdout.isatty() else data).decode() + "\n")
 
@@ -51,7 +51,7 @@ def document(value: Any) -> None:
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, keep: Sequence[str] = ("Job ID",)
 ) -> None:
-    """A table. The columns in `keep` are always shown whole; the others are cut where the terminal is too narrow."""
+    """Print a table. Columns in `keep` are never cut; the others are cut if the terminal is too narrow."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -67,22 +67,22 @@ def table(
 
 
 def safe(text: str) -> str:
-    """A text that cannot move the cursor or change the terminal."""
+    """The text with non-printable characters escaped, so that it cannot control the terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def moment(at: datetime | None) -> str:
-    """A time as people read it, in their own zone."""
+    """A time in the local time zone, to the second; empty for None."""
     if at is None:
         return ""
     try:
         return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):  # the last day that there is, in a zone where it is over
+    except (OverflowError, ValueError, OSError):  # out of range in the local zone
         return at.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def since(at: datetime | None, now: int) -> str:
-    """How long ago something was."""
+    """The time between `at` and `now` (microseconds) as a duration; empty for None."""
     return "" if at is None else seconds(datetime.fromtimestamp(now / 1_000_000, UTC).timestamp() - at.timestamp())
 
 
@@ -98,7 +98,7 @@ def seconds(count: float) -> str:
 
 
 def work(job: Job) -> str:
-    """What a job does, in few words: a shell job's command, or a task with its arguments."""
+    """A shell job's command, or the task with its arguments shortened."""
     payload = job.payload
     if isinstance(payload, dict):
         if job.task == "shell" and isinstance(payload.get("command"), str):  # pyright: ignore[reportUnknownMemberType]

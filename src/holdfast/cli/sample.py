@@ -1,4 +1,4 @@
-"""One look at a store, as `holdfast top` shows it."""
+"""One sample of a store's state, as `holdfast top` shows it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..core.job import TERMINAL
 from ..views import Job, WorkerInfo
 
 SAMPLE_SHOWN = 100
-"""Jobs of each state that are read: more than a terminal has lines."""
+"""Jobs read per state: more than a terminal has lines."""
 
 
 class Sample(msgspec.Struct):
-    """What one look found."""
+    """The state of a store at one time."""
 
     at: float
-    """Seconds of a steady clock."""
+    """Seconds of the monotonic clock."""
     now: int
     stats: Stats
     workers: list[WorkerInfo]
@@ -30,12 +30,12 @@ class Sample(msgspec.Struct):
 
     @property
     def ended(self) -> int:
-        """Jobs that have ended, over all queues."""
+        """Number of ended jobs in all queues."""
         return sum(self.stats.counts[state] for state in TERMINAL)
 
 
 async def look(app: Holdfast) -> Sample:
-    """Ask the store."""
+    """Read a sample from the store."""
     clock = SystemClock()
     return Sample(
         clock.monotonic(),
@@ -49,16 +49,16 @@ async def look(app: Holdfast) -> Sample:
 
 
 def latency(jobs: Sequence[Job]) -> str:
-    """How long the newest of these waited and ran, in the median."""
-    waiting_for = sorted(
+    """The median wait and run time of the jobs as text; empty without jobs."""
+    waits = sorted(
         max(0.0, (job.started_at - max(job.run_at, job.created_at)).total_seconds()) for job in jobs if job.started_at
     )
     runs = sorted(
         (job.finished_at - job.started_at).total_seconds() for job in jobs if job.started_at and job.finished_at
     )
-    if not waiting_for or not runs:
+    if not waits or not runs:
         return ""
-    return f"waited {_short(waiting_for[len(waiting_for) // 2])}, ran {_short(runs[len(runs) // 2])} (median of {len(runs)})"
+    return f"waited {_short(waits[len(waits) // 2])}, ran {_short(runs[len(runs) // 2])} (median of {len(runs)})"
 
 
 def _short(seconds: float) -> str:

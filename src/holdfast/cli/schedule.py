@@ -1,4 +1,4 @@
-"""`holdfast schedule …`: what is enqueued by the clock."""
+"""`holdfast schedule …`: manage cron and interval schedules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..app import Holdfast
     from ..schedules.schedule import Schedule
 
-app = typer.Typer(help="What is enqueued by the clock.", no_args_is_help=True)
+app = typer.Typer(help="Cron and interval schedules.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
 
@@ -41,13 +41,13 @@ def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
         table("Schedules", ("Name", "Task", "When", "Last run", "Next run"), rows, keep=("Name",))
         for one in found:
             if one.error is not None:
-                say(f"Schedule {one.name}: its last run could not be made: {one.error}")
+                say(f"Schedule {one.name}: the last run could not be enqueued: {one.error}")
 
 
 @app.command()
 def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -> None:
-    """Show one schedule: when it runs, and the jobs that it makes."""
-    from ..views import limits_text
+    """Show one schedule: when it runs, and the options of its jobs."""
+    from ..views import limits_of, limits_text
 
     kept = with_app(url, lambda app: app.schedules.get(name))
     from .printing import document, moment, say
@@ -57,7 +57,7 @@ def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -
         return
     rule, retry = kept.rule, kept.retry
     lines = {
-        "schedule": kept.name + (" (declared by code)" if kept.in_code else ""),
+        "schedule": kept.name + (" (declared in code)" if kept.in_code else ""),
         "task": kept.task,
         "payload": bytes(kept.payload).decode(),
         "when": kept.words + ("" if rule.cron is None else f" ({rule.cron})"),
@@ -77,9 +77,9 @@ def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -
         "next run": "paused" if kept.paused else moment(kept.next_run),
         "error": kept.error,
     }
-    for word, value in lines.items():
+    for label, value in lines.items():
         if value is not None:
-            say(f"{word:10} {value}")
+            say(f"{label:10} {value}")
 
 
 @app.command()
@@ -89,30 +89,30 @@ def put(
         list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="A shell command.", show_default=False)
     ] = None,
     *,
-    cron: Annotated[str | None, typer.Option(help="A cron line, such as '0 3 * * *', or @daily.")] = None,
+    cron: Annotated[str | None, typer.Option(help="A cron expression, such as '0 3 * * *', or @daily.")] = None,
     every: Annotated[str | None, typer.Option(help="An interval, such as 90, 15m or 1d.")] = None,
-    tz: Annotated[str, typer.Option(help="The time zone of the cron line, such as Europe/Oslo.")] = "UTC",
-    task: Annotated[str | None, typer.Option(help="A task by name, instead of a shell command.")] = None,
-    args: Annotated[str | None, typer.Option(help="Its arguments: a JSON list, or an object by name.")] = None,
+    tz: Annotated[str, typer.Option(help="Time zone of the cron expression, such as Europe/Oslo.")] = "UTC",
+    task: Annotated[str | None, typer.Option(help="Name of a task, instead of a shell command.")] = None,
+    args: Annotated[str | None, typer.Option(help="Arguments of the task: a JSON list or object.")] = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="The queue of its jobs.")] = None,
-    catch_up: Annotated[int, typer.Option(help="Missed runs that are made up for.")] = 1,
-    jitter: Annotated[str, typer.Option(help="Put each run off by up to so many seconds (or 15m).")] = "0",
-    overlap: Annotated[str, typer.Option(help="skip: no run while the last one's job has not ended.")] = "allow",
+    catch_up: Annotated[int, typer.Option(help="Maximum number of missed runs to enqueue late.")] = 1,
+    jitter: Annotated[str, typer.Option(help="Delay each run by up to this many seconds (or 15m).")] = "0",
+    overlap: Annotated[str, typer.Option(help="allow, or skip: no run while the last job has not ended.")] = "allow",
     url: options.Url = None,
     application: options.Application = None,
 ) -> None:
-    """Make a schedule, or change the one of this name.
+    """Create or change a schedule.
 
     holdfast schedule put backup --cron '0 3 * * *' --tz Europe/Oslo -- tar czf backup.tgz data
 
     holdfast schedule put report --every 15m --task report --args '{"day": "today"}'
     """
     if task is None and not words:
-        raise InvalidJob("say what to run: -- COMMAND, or --task NAME")
+        raise InvalidJob(f"schedule {name!r} was not stored: it needs -- COMMAND, or --task NAME")
     if task is not None and words:
-        raise InvalidJob("give either --task or a command, not both")
+        raise InvalidJob(f"schedule {name!r} was not stored: give either --task or a command, not both")
     if (cron is None) == (every is None):
-        raise InvalidJob("give either --cron or --every")
+        raise InvalidJob(f"schedule {name!r} was not stored: give either --cron or --every")
     given: dict[str, Any] = {"queue": queue}
     if task is None:
         given["command"] = words[0] if words and len(words) == 1 else shlex.join(words or ())
@@ -139,41 +139,41 @@ def put(
     kept, declared = open_with(app, keep, create=True)
     _say(kept)
     if declared:
-        print("It is declared by code: the next worker that starts with that code changes it back.")
+        print("This schedule is declared in code: the next worker that starts with that code reverts the change.")
 
 
 @app.command()
 def pause(name: Name, url: options.Url = None) -> None:
-    """Make no more runs until it is resumed."""
+    """Pause a schedule: no runs until it is resumed."""
     _say(with_app(url, lambda app: app.schedules.pause(name)))
 
 
 @app.command()
 def resume(name: Name, url: options.Url = None) -> None:
-    """Make its runs again, from now on."""
+    """Resume a paused schedule; runs missed during the pause are not enqueued."""
     _say(with_app(url, lambda app: app.schedules.resume(name)))
 
 
 @app.command()
 def run(name: Name, url: options.Url = None) -> None:
-    """Enqueue it once, now, beside its usual runs."""
+    """Enqueue one extra run of a schedule now."""
     handle = with_app(url, lambda app: app.schedules.run_now(name))
     print(f"Job {handle.id} enqueued by schedule {name}.")
 
 
 @app.command()
 def delete(name: Name, url: options.Url = None) -> None:
-    """Forget a schedule; jobs that it made stay."""
+    """Delete a schedule; its jobs are kept."""
 
-    async def forget(app: Holdfast) -> bool:
+    async def remove(app: Holdfast) -> bool:
         declared = await _declared(app, name)
         await app.schedules.delete(name)
         return declared
 
-    declared = with_app(url, forget)
+    declared = with_app(url, remove)
     print(f"Schedule {name} deleted.")
     if declared:
-        print("It was declared by code: the next worker that starts with that code makes it again.")
+        print("This schedule is declared in code: the next worker that starts with that code creates it again.")
 
 
 async def _declared(app: Holdfast, name: str) -> bool:
@@ -184,7 +184,7 @@ def _seconds(text: str, option: str) -> float:
     try:
         return duration(text)
     except ValueError:
-        raise InvalidJob(f"{option} takes seconds, or a time such as 15m, 2h or 1d, not {text!r}") from None
+        raise InvalidJob(f"{option} takes seconds, or a duration such as 15m, 2h or 1d, not {text!r}") from None
 
 
 def _say(kept: Schedule) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast migrate` and `holdfast doctor`: is the store as it should be?"""
+"""`holdfast migrate` and `holdfast doctor`: migrate the schema of a store and check its configuration."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from .connect import make_app, parts_of
 
 def migrate(
     *,
-    check: Annotated[bool, typer.Option("--check", help="Only say what is missing (then exit code 1).")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only print missing versions; exit code 1 if any.")] = False,
     dump_sql: Annotated[bool, typer.Option("--dump-sql", help="Print the SQL instead of running it.")] = False,
     url: options.Url = None,
 ) -> None:
-    """Bring the store's schema up to date. Safe while workers of the old version run."""
+    """Migrate the store's schema to this version. Safe while workers of the old version run."""
     store = parts_of(make_app(url)).runtime.store
     if not isinstance(store, Migrating):
-        print(f"The {store.name} store has no schema.")
+        print(f"The {store.name} store has no schema: nothing to migrate.")
         return
     if dump_sql:
         print(store.dump_sql(), end="")
     elif check:
         missing = asyncio.run(store.missing())
-        print(f"Missing: version {', '.join(map(str, missing))}." if missing else "The schema is up to date.")
+        versions = ", ".join(map(str, missing))
+        print(f"Missing: version {versions}; run `holdfast migrate`." if missing else "The schema is up to date.")
         raise typer.Exit(1 if missing else 0)
     else:
         applied = asyncio.run(_apply(store))
@@ -42,10 +43,10 @@ async def _apply(store: Migrating) -> list[int]:
 
 
 def doctor(*, as_json: options.AsJson = False, url: options.Url = None) -> None:
-    """Look at the store for what may go wrong; exit code 1 if anything needs attention."""
+    """Check the store's configuration for risks; exit code 1 if anything needs attention."""
     store = parts_of(make_app(url)).runtime.store
     if not isinstance(store, Examining):
-        findings = [Finding(True, f"the {store.name} store has nothing to examine")]
+        findings = [Finding(True, f"the {store.name} store has no checks")]
     else:
         findings = asyncio.run(store.examine())
     if as_json:

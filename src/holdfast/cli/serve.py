@@ -1,4 +1,4 @@
-"""`holdfast serve`: the HTTP API and the dashboard."""
+"""`holdfast serve`: serve the HTTP API and the dashboard."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from .connect import make_app, parts_of
 def serve(
     application: options.Application = None,
     *,
-    host: Annotated[str, typer.Option(help="Where to listen. Anything but loopback needs a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on. Non-loopback needs a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on. 0: any free port.")] = 8000,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A name by which clients call it; may be given again.")
+        list[str] | None, typer.Option(help="A host name accepted in the Host header; repeatable.")
     ] = None,
     allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Where browsers find it, if a proxy changes the Host; may be given again.")
+        list[str] | None, typer.Option(help="An origin accepted from browsers, if a proxy changes Host; repeatable.")
     ] = None,
     allow_shell: Annotated[
         list[str] | None,
-        typer.Option(metavar="COMMAND", help="A shell command, word for word, that may be submitted; again for more."),
+        typer.Option(metavar="COMMAND", help="A shell command, exact text, that may be submitted; repeatable."),
     ] = None,
     trust_proxy: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ADDRESS",
-            help="A proxy, or a network of proxies, that tells clients' addresses (X-Forwarded-For); again for more.",
+            help="Address or network of a proxy whose X-Forwarded-For is trusted; repeatable.",
         ),
     ] = None,
     trust: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE", help="Accept tasks named as module:function; again for more."),
+        typer.Option(metavar="MODULE", help="Accept tasks named module:function of this module; repeatable."),
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
     url: options.Url = None,
 ) -> None:
-    """Serve the dashboard and the HTTP API: submit, look, operate, and claims for workers in any language.
+    """Serve the dashboard and the HTTP API: submit, inspect and operate jobs; claims for workers in any language.
 
-    Loopback is open to this machine's users until there is a token; anything else needs one. SIGTERM or Ctrl-C ends it
-    once accepted requests are answered.
+    On loopback no token is needed until one is created; any other address needs one. SIGTERM or Ctrl-C stops the
+    server after accepted requests are answered.
     """
     from ..core.settings import combine, from_environment, redact
     from ..http import asgi

@@ -1,4 +1,4 @@
-"""`holdfast signal`: what jobs wait for."""
+"""`holdfast signal`: send a signal to the jobs that wait for it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from . import options
 from .connect import with_app
 
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
-Value = Annotated[str, typer.Argument(metavar="[JSON]", help="What the jobs get; null without it.", show_default=False)]
+Value = Annotated[
+    str, typer.Argument(metavar="[JSON]", help="Value passed to the jobs. (default: null)", show_default=False)
+]
 
 
 def signal(name: Name, value: Value = "null", url: options.Url = None) -> None:
-    """Wake every job that waits for this signal, now or later."""
+    """Send a signal: wake every job that waits for it now, and those that wait for it later."""
     try:
         given = msgspec.json.decode(value)
     except msgspec.DecodeError as error:
         if value[:1].isalpha():
             quoted = shlex.quote(msgspec.json.encode(value).decode())
-            raise InvalidJob(f"the value is JSON, in which a text needs quotes: {quoted}") from None
-        raise InvalidJob(f'the value is JSON, such as true or \'{{"by": "ann"}}\' or \'"text"\': {error}') from None
+            raise InvalidJob(f"signal {name!r} was not sent: in JSON, a string needs quotes: {quoted}") from None
+        example = 'true or \'{"by": "ann"}\' or \'"text"\''
+        raise InvalidJob(f"signal {name!r} was not sent: its value is JSON, such as {example}: {error}") from None
     woken = with_app(url, lambda app: app.signal(name, given), create=True)
     print(f"Signal {name} sent; it woke {woken} job{'' if woken == 1 else 's'}.")

@@ -1,4 +1,4 @@
-"""From the JSON that a person writes to a job: every key known, every value of its kind, or one clear line."""
+"""Parse a job from user-written JSON. Unknown keys and values of the wrong type raise InvalidJob with one line."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 SHELL_KEYS = ("command", "cwd", "env", "stdin")
 SPELLED = {"at": "run_at", "retry": "backoff_base"}
-"""Options that have another name in a job's JSON."""
-UNSAID = {"connection": "it is an object of a program", "limit": "it may hold a function"}
-"""Options that cannot be said in JSON, with the reason."""
-OPTIONS = [SPELLED.get(name, name) for name in JOB_OPTIONS if name not in UNSAID]
+"""Options with another name in a job's JSON."""
+NOT_IN_JSON = {"connection": "it is an object of a program", "limit": "it may contain a function"}
+"""Options that JSON cannot express, with the reason."""
+OPTIONS = [SPELLED.get(name, name) for name in JOB_OPTIONS if name not in NOT_IN_JSON]
 ALIASES = {"cmd": "command", "max_retries": "max_attempts", "run_at": "at"}
 KNOWN = [*SHELL_KEYS, "cmd", "task", "args", *OPTIONS, "max_retries"]
 
 
 def parsed(text: str | bytes, where: str = "") -> Any:
-    """Any JSON."""
+    """Decode JSON; InvalidJob if it is malformed. `where` is the prefix of the error message."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = str(error).replace("JSON is malformed: ", "")
-        raise InvalidJob(f"{where}this is not JSON: {reason}") from None
+        raise InvalidJob(f"{where}invalid JSON: {reason}") from None
 
 
 def read(text: str | bytes, where: str = "") -> dict[str, Any]:
-    """One JSON object."""
+    """Decode one JSON object; InvalidJob for anything else."""
     given = parsed(text, where)
     if not isinstance(given, dict):
         raise InvalidJob(f'{where}a job is a JSON object such as {{"command": "echo hi"}}, not {_kind(given)}')
@@ -42,7 +42,7 @@ def read(text: str | bytes, where: str = "") -> dict[str, Any]:
 
 
 def call(app: Holdfast, given: dict[str, Any], where: str = "") -> Call[Any]:
-    """The call that a JSON object stands for: a shell command, or a task by name with its arguments."""
+    """The call that a JSON object describes: a shell command, or a task by name with its arguments."""
     try:
         return _call(app, given)
     except InvalidJob as error:
@@ -57,17 +57,17 @@ def _call(app: Holdfast, given: dict[str, Any]) -> Call[Any]:
     for key, value in given.items():
         name = ALIASES.get(key, key)
         if name in fields:
-            raise InvalidJob(f"{key!r} and its other name are both given")
+            raise InvalidJob(f"{key!r} and its alias are both given: remove one of them")
         if value is not None:
             fields[name] = value
     task, args = fields.pop("task", None), fields.pop("args", None)
     shell = {key: fields.pop(key) for key in SHELL_KEYS if key in fields}
     if task is None or task == "shell":
         if args is not None:
-            raise InvalidJob("'args' goes with 'task'; a shell job has a 'command'")
+            raise InvalidJob("'args' needs 'task'; a shell job takes 'command' instead")
         task, args = "shell", _checked_shell(shell)
     elif shell:
-        raise InvalidJob(f"{', '.join(map(repr, shell))} belong to shell jobs, not to task {task!r}")
+        raise InvalidJob(f"{', '.join(map(repr, shell))} are only for shell jobs, not for task {task!r}")
     positional, named = _checked_args(args)
     made = app.call(_text(task, "task"), *positional, **named)
     made.options = made.options.changed(_options(fields))
@@ -83,9 +83,9 @@ def _checked_shell(shell: dict[str, Any]) -> dict[str, Any]:
             _text(shell[name], name)
     env = shell.get("env", {})
     if not isinstance(env, dict) or not all(isinstance(value, str) and "=" not in key for key, value in env.items()):  # pyright: ignore[reportUnknownVariableType]
-        raise InvalidJob(f'\'env\' is an object of texts, such as {{"LANG": "C"}}, not {env!r:.100}')
+        raise InvalidJob(f'\'env\' is an object of strings, such as {{"LANG": "C"}}, not {env!r:.100}')
     if "\0" in command or any("\0" in text for pair in env.items() for text in pair):  # pyright: ignore[reportUnknownVariableType]
-        raise InvalidJob("a command and its environment cannot hold NUL characters")
+        raise InvalidJob("a command and its environment cannot contain NUL characters")
     return shell
 
 
@@ -96,11 +96,11 @@ def _checked_args(args: Any) -> tuple[list[Any], dict[str, Any]]:
         return args, {}  # pyright: ignore[reportUnknownVariableType]
     if isinstance(args, dict):
         return [], args  # pyright: ignore[reportUnknownVariableType]
-    raise InvalidJob(f"'args' is a list, or an object by name, not {_kind(args)}")
+    raise InvalidJob(f"'args' is a list, or an object of named arguments, not {_kind(args)}")
 
 
 def _options(fields: dict[str, Any]) -> JobOptions:
-    """The options that fields of JSON say, each by the type that it has in Python."""
+    """Job options from JSON fields, each converted to its Python type."""
     if "backoff_base" in fields:
         from ..core.retry import Backoff
         from ..core.settings import parse_stored
@@ -132,8 +132,8 @@ def _seconds(value: Any, name: str) -> Any:
     try:
         return duration(value)
     except ValueError:
-        words = "'until_start', 'until_end', " if name == "unique" else ""
-        raise InvalidJob(f"{name!r} is {words}a number of seconds, or a text such as 15m, not {value!r}") from None
+        modes = "'until_start', 'until_end', " if name == "unique" else ""
+        raise InvalidJob(f"{name!r} is {modes}a number of seconds, or a duration such as 15m, not {value!r}") from None
 
 
 def moment(value: Any, name: str = "run_at") -> datetime:
@@ -145,27 +145,27 @@ def moment(value: Any, name: str = "run_at") -> datetime:
     except (TypeError, ValueError, OverflowError, OSError):
         raise InvalidJob(f"{name} is a time such as 2030-01-31T12:00:00Z, or epoch seconds, not {value!r}") from None
     if at.tzinfo is None:
-        raise InvalidJob(f"{name} needs a zone: {at.isoformat()}Z, or {at.isoformat()}+01:00")
+        raise InvalidJob(f"{name} needs a time zone: {at.isoformat()}Z, or {at.isoformat()}+01:00")
     return at
 
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise InvalidJob(f"{name!r} is a text, not {_kind(value)}")
+        raise InvalidJob(f"{name!r} is a string, not {_kind(value)}")
     return value
 
 
 def _kind(value: Any) -> str:
-    for kinds, words in _KINDS:
+    for kinds, name in _KINDS:
         if isinstance(value, kinds):
-            return words
+            return name
     return "null"
 
 
 _KINDS: list[tuple[Any, str]] = [
     (bool, "true or false"),
     ((int, float), "a number"),
-    (str, "a text"),
+    (str, "a string"),
     (list, "a list"),
     (dict, "an object"),
 ]

@@ -1,4 +1,4 @@
-"""`holdfast status` and `holdfast queues`: a store in numbers."""
+"""`holdfast status` and `holdfast queues`: job counts, queues and workers of a store."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ if TYPE_CHECKING:
     from ..client.pauses import Pause
     from ..views import WorkerInfo
 
-WORDS = {"queued": "Pending", "running": "Processing", "succeeded": "Completed"}
-
 
 def status(url: options.Url = None, as_json: options.AsJson = False, watch: options.Watch = False) -> None:
-    """Count the jobs by state and queue, and name the live workers."""
+    """Show job counts by state and queue, and the live workers."""
 
     async def look(app: Holdfast) -> None:
-        async def show_once() -> None:
+        async def refresh() -> None:
             from ..store.protocol import Costing
             from .printing import document, json, say
 
@@ -28,17 +26,17 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
             parts = parts_of(app)
             store = parts.runtime.store
             cost = await store.cost() if isinstance(store, Costing) else None
-            paid = not parts.url.startswith("file:")  # a folder of one's own has no price
+            paid = not parts.url.startswith("file:")  # a local folder has no request price
             if as_json:
-                said: dict[str, Any] = {"store": where(app), "counts": stats.counts, "queues": stats.queues}
-                said["workers"] = workers
-                said["warnings"] = [{"what": one.what, "advice": one.advice} for one in stats.warnings]
-                said["paused_tasks"] = [{"task": one.task, "where": one.where} for one in paused]
+                shown: dict[str, Any] = {"store": where(app), "counts": stats.counts, "queues": stats.queues}
+                shown["workers"] = workers
+                shown["warnings"] = [{"what": one.what, "advice": one.advice} for one in stats.warnings]
+                shown["paused_tasks"] = [{"task": one.task, "where": one.where} for one in paused]
                 if cost is not None:
-                    said["cost"] = {"requests_per_job": cost.requests_per_job}
+                    shown["cost"] = {"requests_per_job": cost.requests_per_job}
                     if paid:
-                        said["cost"]["dollars_per_million"] = cost.dollars_per_million
-                (json if watch else document)(said)
+                        shown["cost"]["dollars_per_million"] = cost.dollars_per_million
+                (json if watch else document)(shown)
             else:
                 print(f"Store: {where(app)}")
                 _print_status(stats, [worker for worker in workers if worker.kind == "worker"])
@@ -49,7 +47,7 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
                     price = f", ${cost.dollars_per_million:.2f} per million jobs (list price of S3)" if paid else ""
                     print(f"Requests: {cost.requests_per_job:.3g} per job{price}")
 
-        await watching(show_once, watch=watch, as_json=as_json)
+        await watching(refresh, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)
 
@@ -57,8 +55,7 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
 def _print_status(stats: Stats, workers: list[WorkerInfo]) -> None:
     from .printing import table
 
-    counts = stats.counts
-    table("Holdfast Status", ("State", "Count"), [(WORDS.get(s, s.capitalize()), n) for s, n in counts.items()])
+    table("Holdfast Status", ("State", "Count"), list(stats.counts.items()))
     if len(stats.queues) > 1 or any(queue.paused for queue in stats.queues):
         _print_queues(stats)
     pids = ", ".join(str(worker.pid) for worker in workers)
@@ -69,7 +66,7 @@ def _print_paused(paused: list[Pause]) -> None:
     from .printing import say
 
     for one in paused:
-        say(f"Task {one.name} is paused: holdfast resume {one.flags}")
+        say(f"Task {one.name} is paused; to resume it: holdfast resume {one.flags}")
 
 
 def _print_queues(stats: Stats) -> None:
@@ -91,10 +88,10 @@ def _print_queues(stats: Stats) -> None:
 
 
 def queues(url: options.Url = None, as_json: options.AsJson = False, watch: options.Watch = False) -> None:
-    """Show every queue: what waits, what runs, how many workers listen, whether it is paused."""
+    """Show every queue: job counts by state, number of listening workers, and whether it is paused."""
 
     async def look(app: Holdfast) -> None:
-        async def show_once() -> None:
+        async def refresh() -> None:
             from .printing import document, json
 
             stats = await app.stats()
@@ -108,6 +105,6 @@ def queues(url: options.Url = None, as_json: options.AsJson = False, watch: opti
                 say_none(app, "queues")
             _print_paused(await app.paused_tasks())
 
-        await watching(show_once, watch=watch, as_json=as_json)
+        await watching(refresh, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)

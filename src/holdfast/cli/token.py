@@ -1,4 +1,4 @@
-"""`holdfast token …`: who may use the HTTP API, and for what."""
+"""`holdfast token …`: create, list and revoke tokens of the HTTP API."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ app = typer.Typer(help="Tokens for the HTTP API.", no_args_is_help=True)
 @app.command()
 def create(
     *,
-    role: Annotated[list[str], typer.Option("--role", "-r", help="read, submit, work or operate; may be given again.")],
-    label: Annotated[str, typer.Option(help="What it is for, to tell it from others.")] = "",
+    role: Annotated[list[str], typer.Option("--role", "-r", help="read, submit, work or operate; repeatable.")],
+    label: Annotated[str, typer.Option(help="A description, shown by `token list`.")] = "",
     expires: Annotated[
-        str | None, typer.Option(help="For how long it holds, such as 90d. (default: until revoked)")
+        str | None, typer.Option(help="Valid for this long, such as 90d. (default: until revoked)")
     ] = None,
     queue: Annotated[
         list[str] | None,
-        typer.Option("--queue", "-q", help="A queue that it is for, such as mail; may be given again."),
+        typer.Option("--queue", "-q", help="Restrict the token to a queue, such as mail; repeatable."),
     ] = None,
     task: Annotated[
-        list[str] | None, typer.Option(help="A task that it is for, such as 'report_*'; may be given again.")
+        list[str] | None, typer.Option(help="Restrict the token to a task, such as 'report_*'; repeatable.")
     ] = None,
     url: options.Url = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Make a token and print it, this once: the store keeps only a digest.
+    """Create a token and print it. It cannot be shown again: the store keeps only a digest.
 
-    read: look at jobs, queues, workers. submit: enqueue. work: claim and settle. operate: cancel, retry, delete, pause,
-    settings. With --queue or --task it is for jobs of these alone, and routes that are about more refuse it.
+    Roles: read: inspect jobs, queues, workers. submit: enqueue. work: claim and settle. operate: cancel, retry, delete,
+    pause, settings. With --queue or --task the token covers only these jobs; routes with a wider scope refuse it.
     """
     from ..core.settings import duration
     from ..http import tokens
@@ -45,7 +45,7 @@ def create(
     try:
         lasts = None if expires is None else duration(expires)
     except ValueError:
-        raise ConfigError(f"--expires takes a time such as 12h or 90d, not {expires!r}") from None
+        raise ConfigError(f"--expires takes a duration such as 12h or 90d, not {expires!r}; no token made") from None
     token = with_app(
         url,
         lambda app: tokens.create(
@@ -64,7 +64,7 @@ def create(
 
 @app.command("list")
 def list_tokens(url: options.Url = None, as_json: options.AsJson = False) -> None:
-    """List the tokens: id, roles, what they are for, when they end. Their secrets are nowhere."""
+    """List the tokens: id, roles, scope, label and expiry. Secrets are not stored."""
     from ..client.search import Scope
     from ..http import tokens
     from .printing import document, moment, table
@@ -87,7 +87,7 @@ def list_tokens(url: options.Url = None, as_json: options.AsJson = False) -> Non
             )
             for one in found
         ]
-        table("Tokens", ("ID", "Roles", "Only for", "Label", "Made", "Expires"), rows, keep=("ID", "Roles"))
+        table("Tokens", ("ID", "Roles", "Scope", "Label", "Created", "Expires"), rows, keep=("ID", "Roles"))
 
 
 def _end(token: TokenInfo) -> str:

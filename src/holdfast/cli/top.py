@@ -1,4 +1,4 @@
-"""`holdfast top`: queues, workers, running jobs and failures, live in the terminal."""
+"""`holdfast top`: start the live view of a store in the terminal."""
 
 from __future__ import annotations
 

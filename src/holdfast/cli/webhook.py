@@ -1,4 +1,4 @@
-"""`holdfast webhook …`: who is told how jobs end."""
+"""`holdfast webhook …`: add, list and remove webhooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .connect import make_app, run, say_none, with_app
 if TYPE_CHECKING:
     from ..webhooks.service import Webhook
 
-app = typer.Typer(help="Tell others how jobs end.", no_args_is_help=True)
+app = typer.Typer(help="Webhooks: signed HTTP notifications when jobs end.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
 
@@ -24,20 +24,20 @@ def add(
     event: Annotated[
         list[str] | None,
         typer.Option(
-            help="job_succeeded, job_failed, job_dead, job_cancelled or job_expired; again for more. (default: all)"
+            help="job_succeeded, job_failed, job_dead, job_cancelled or job_expired; repeatable. (default: all)"
         ),
     ] = None,
-    queue: Annotated[list[str] | None, typer.Option(help="Only jobs of this queue; again for more.")] = None,
-    task: Annotated[list[str] | None, typer.Option(help="Only jobs of this task; again for more.")] = None,
+    queue: Annotated[list[str] | None, typer.Option(help="Only jobs of this queue; repeatable.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Only jobs of this task; repeatable.")] = None,
     url: options.Url = None,
 ) -> None:
-    """POST to a URL, signed, when a job ends. Needs HOLDFAST_SECRET, the same for the workers."""
+    """Add a webhook: a signed POST to a URL when a job ends. Needs the same HOLDFAST_SECRET as the workers."""
     key = with_app(
         url,
         lambda app: app.webhooks.add(name, address, events=event, queues=queue or (), tasks=task or ()),
         create=True,
     )
-    print(f"Webhook {name} added. Its receiver checks signatures with this key:")
+    print(f"Webhook {name} added. The receiver verifies signatures with this key:")
     print(key)
 
 
@@ -69,9 +69,9 @@ def _row(hook: Webhook, shown: str) -> dict[str, Any]:
 
 @app.command()
 def remove(name: Name, url: options.Url = None) -> None:
-    """Send nothing more there; exit code 1 where there is no such webhook."""
+    """Remove a webhook; exit code 1 if it does not exist."""
     if with_app(url, lambda app: app.webhooks.remove(name)):
         print(f"Webhook {name} removed.")
     else:
-        typer.echo(f"holdfast: there is no webhook {name!r}", err=True)
+        typer.echo(f"holdfast: there is no webhook {name!r}; `holdfast webhook list` shows all", err=True)
         raise typer.Exit(1)

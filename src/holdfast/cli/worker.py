@@ -1,4 +1,4 @@
-"""`holdfast worker …`: run workers from the shell, in front or behind it."""
+"""`holdfast worker …`: start, stop and list workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from ..core.errors import ConfigError
 from . import options
-from .connect import make_app, parts_of, root, run, watching, with_app
+from .connect import make_app, parts_of, root, run, say_none, watching, where, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -25,36 +25,36 @@ def start(
     application: options.Application = None,
     *,
     count: Annotated[int, typer.Option("--count", "-c", min=1, max=256, help="Worker processes.")] = 1,
-    foreground: Annotated[bool, typer.Option("--foreground", "-f", help="Stay in this terminal (containers).")] = False,
+    foreground: Annotated[bool, typer.Option("--foreground", "-f", help="Run in this terminal (containers).")] = False,
     queues: Annotated[
         str | None, typer.Option(help="Queues with weights: mail:5,default:1. (default: the tasks')")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="Jobs at once in each process. (default: 10)")
+        int | None, typer.Option(min=1, max=10_000, help="Concurrent jobs in each process. (default: 10)")
     ] = None,
-    shell: Annotated[bool, typer.Option("--shell", help="Run shell jobs beside the application's own.")] = False,
+    shell: Annotated[bool, typer.Option("--shell", help="Run shell jobs besides the application's tasks.")] = False,
     pass_env: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A variable that shell jobs get too, or a pattern: AWS_*. Repeatable."),
+        typer.Option(metavar="NAME", help="A variable or pattern (AWS_*) passed to shell jobs; repeatable."),
     ] = None,
-    lease: Annotated[float | None, typer.Option(help="Seconds a claim holds without a heartbeat.")] = None,
-    grace: Annotated[str | None, typer.Option(help="Seconds (or 15m, 2h) that running jobs get when it stops.")] = None,
-    drain: Annotated[bool, typer.Option("--drain", help="End when nothing is left to run.")] = False,
-    max_jobs: Annotated[int | None, typer.Option(min=1, help="Start each process anew after so many jobs.")] = None,
-    max_memory: Annotated[str | None, typer.Option(help="… or when it has grown beyond, say, 500MB.")] = None,
-    reload: Annotated[bool, typer.Option("--reload", help="Start anew when a Python file changes.")] = False,
+    lease: Annotated[float | None, typer.Option(help="Seconds until a claim without a heartbeat expires.")] = None,
+    grace: Annotated[str | None, typer.Option(help="Seconds (or 15m, 2h) for running jobs to end at a stop.")] = None,
+    drain: Annotated[bool, typer.Option("--drain", help="Exit when no job is left to run.")] = False,
+    max_jobs: Annotated[int | None, typer.Option(min=1, help="Restart each process after this many jobs.")] = None,
+    max_memory: Annotated[str | None, typer.Option(help="Restart each process above, say, 500MB.")] = None,
+    reload: Annotated[bool, typer.Option("--reload", help="Restart when a Python file changes.")] = False,
     handover: Annotated[
-        bool, typer.Option("--handover", help="Once ready, let older workers of this store finish their jobs and end.")
+        bool, typer.Option("--handover", help="Once ready, let older workers of this store finish their jobs and exit.")
     ] = False,
     metrics_port: Annotated[
-        str | None, typer.Option(metavar="PORT", help="Metrics for Prometheus here, for this machine; or HOST:PORT.")
+        str | None, typer.Option(metavar="PORT", help="Serve Prometheus metrics on this loopback PORT, or HOST:PORT.")
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
     url: options.Url = None,
 ) -> None:
-    """Start worker processes under a supervisor: behind the shell, or in front of it with --foreground.
+    """Start worker processes under a supervisor: in the background, or in this terminal with --foreground.
 
-    Without -A they run shell jobs: whoever can write to the store can run commands here.
+    Without -A they run shell jobs: anyone who can write to the store can run commands on this machine.
     SIGTERM or Ctrl-C stops them gracefully, a second one at once.
     """
     from ..core.settings import combine, from_environment, parse, redact, size
@@ -65,7 +65,7 @@ def start(
     flags = {"lease": lease, "grace": grace, "log_level": log_level, "metrics_port": metrics_port}
     settings = combine({k: v for k, v in flags.items() if v is not None}, from_environment(os.environ), {})
     try:
-        most = None if max_memory is None else size(max_memory, 2**50)
+        max_bytes = None if max_memory is None else size(max_memory, 2**50)
     except ValueError as error:
         raise ConfigError(f"--max-memory {error}, not {max_memory!r}") from None
     service = Service(
@@ -79,7 +79,7 @@ def start(
         grace=None if grace is None else parse("grace", grace),
         drain=drain,
         max_jobs=max_jobs,
-        max_memory=most,
+        max_memory=max_bytes,
         reload=reload,
         handover=handover,
         log_level=settings.log_level,
@@ -105,7 +105,7 @@ def start(
 
 
 async def _reachable(app: Holdfast) -> None:
-    """Opening it was the test."""
+    """Does nothing: opening the app has shown that the store is reachable."""
 
 
 def _say_started(pids: list[int]) -> None:
@@ -117,24 +117,24 @@ def _say_started(pids: list[int]) -> None:
 
 @app.command()
 def stop(
-    now: Annotated[bool, typer.Option("--now", help="Give running jobs back at once, uncharged.")] = False,
-    finish: Annotated[bool, typer.Option("--finish", help="Let running jobs take all the time they need.")] = False,
-    wait: Annotated[bool, typer.Option(help="Return only when they have ended.")] = True,
+    now: Annotated[bool, typer.Option("--now", help="Release running jobs at once; no attempt is used.")] = False,
+    finish: Annotated[bool, typer.Option("--finish", help="Wait for running jobs without a time limit.")] = False,
+    wait: Annotated[bool, typer.Option(help="Return only when the workers have exited.")] = True,
     url: options.Url = None,
     application: options.Application = None,
 ) -> None:
     """Stop this store's workers on this machine, gracefully."""
     from ..worker import state
 
-    key = state.store_key(make_app(url, application))
-    found = state.running(key)
+    holdfast = make_app(url, application)
+    found = state.running(state.store_key(holdfast))
     if not found:
-        print("No workers of this store run on this machine.")
+        print(f"No workers of {where(holdfast)} run on this machine.")
         return
     for one in found:
         one.signal(signal.SIGUSR1 if finish else signal.SIGTERM)
         if now:
-            time.sleep(0.2)  # two signals at once would be heard as one
+            time.sleep(0.2)  # two signals sent at once are delivered as one
             one.signal(signal.SIGTERM)
     total = sum(one.count for one in found)
     print(
@@ -149,17 +149,17 @@ def stop(
 
 @app.command("list")
 def list_workers(url: options.Url = None, as_json: options.AsJson = False, watch: options.Watch = False) -> None:
-    """List the live workers, on every machine: node, pid, queues, what they run."""
+    """List the live workers of all machines: node, pid, queues, running jobs."""
 
     async def look(app: Holdfast) -> None:
-        async def show_once() -> None:
+        async def refresh() -> None:
             from .printing import document, json, moment, table
 
             workers = await app.workers()
             if as_json:
                 (json if watch else document)(workers)
             elif not workers:
-                print("No workers are alive.")
+                say_none(app, "live workers")
             else:
                 rows = [
                     (
@@ -174,9 +174,9 @@ def list_workers(url: options.Url = None, as_json: options.AsJson = False, watch
                     )
                     for one in workers
                 ]
-                columns = ("Node", "PID", "Kind", "Queues", "Busy", "Jobs", "Since", "Last Beat")
+                columns = ("Node", "PID", "Kind", "Queues", "Busy", "Jobs", "Since", "Last Heartbeat")
                 table("Workers", columns, rows, keep=("Node", "PID"))
 
-        await watching(show_once, watch=watch, as_json=as_json)
+        await watching(refresh, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)

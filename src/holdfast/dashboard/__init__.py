@@ -1,1 +1,1 @@
-"""The dashboard: plain files that a browser runs. It knows nothing but the HTTP API."""
+"""The dashboard: static files for the browser, which use only the HTTP API."""

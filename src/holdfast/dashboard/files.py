@@ -1,4 +1,4 @@
-"""The dashboard's files, as they are sent: read once, compressed once, named by what is in them."""
+"""The dashboard's files as they are served: read and compressed once, with an ETag of their content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPES = {
 
 
 class File(msgspec.Struct, frozen=True):
-    """One file, plain and compressed."""
+    """One file, plain and gzip-compressed."""
 
     type: str
     body: bytes
@@ -29,7 +29,7 @@ class File(msgspec.Struct, frozen=True):
 
 @cache
 def files() -> dict[str, File]:
-    """Every file, by name."""
+    """All files, by name."""
     return {path.name: _read(path) for path in sorted(FOLDER.iterdir()) if path.suffix in TYPES}
 
 

@@ -1,1 +1,1 @@
-"""The demo: an app with visible jobs, and the story that is told with it."""
+"""The demo: an app with example jobs, and a script that kills a worker and shows the recovery."""

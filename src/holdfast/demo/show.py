@@ -1,4 +1,4 @@
-"""The demo's story, told live: two workers, one of them killed in the middle of a job, nothing lost."""
+"""The demo in the terminal: two workers, one killed while it runs a job, and the recovery of that job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..core.clock import SystemClock
 from ..core.job import TERMINAL
 
 LEASE = 2.0
-"""Seconds; short, so that a killed worker is noticed while somebody watches."""
+"""Lease in seconds; short, so that the recovery is quick to see."""
 DEMO_TIMEOUT = 60.0
 """Seconds for each part of the demo, on a slow machine."""
 COLOURS = {
@@ -37,14 +37,14 @@ COLOURS = {
 
 
 def show() -> None:
-    """Run the demo; exits with 1 if anything did not end as it should."""
+    """Run the demo; exit code 1 if the jobs did not end as expected."""
     console = Console()
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         url = f"sqlite:///{Path(folder) / 'demo.db'}"
         os.environ["HOLDFAST_URL"] = url
         story = Story(console, url)
         try:
-            right = asyncio.run(story.tell())
+            right = asyncio.run(story.run())
         finally:
             if story.supervisor is not None:
                 end_workers(story.supervisor)
@@ -53,7 +53,7 @@ def show() -> None:
 
 
 class Story:
-    """What happens, and what the terminal shows of it."""
+    """The state of the demo and its display in the terminal."""
 
     def __init__(self, console: Console, url: str) -> None:
         self.console = console
@@ -66,8 +66,8 @@ class Story:
         self.clock = SystemClock()
         self.started = 0.0
 
-    async def tell(self) -> bool:
-        """Enqueue, run, kill, watch, and say what happened."""
+    async def run(self) -> bool:
+        """Enqueue the jobs, start the workers, kill one, and print events; True if all ended as expected."""
         from .tasks import app
 
         async with app:
@@ -82,7 +82,7 @@ class Story:
                 return await self.watch(app, film)
 
     async def watch(self, app: Holdfast, film: Handle[Any]) -> bool:
-        """Look until every job has ended; kill the worker that runs the long job once it is well under way."""
+        """Poll until all jobs have ended; kill the worker of the long job after its third checkpoint."""
         killed = False
         while True:
             await self.look(app)
@@ -91,20 +91,20 @@ class Story:
                 killed = True
                 assert job.pid is not None
                 os.kill(job.pid, signal.SIGKILL)
-                self.say(f"kill -9 {job.pid}: the worker that runs {job.task} is gone, without a word", "bold red")
+                self.say(f"kill -9 {job.pid}: killed the worker that runs {job.task}", "bold red")
             if all(one.state in TERMINAL for one in self.jobs.values()):
                 break
             if self.clock.monotonic() - self.started > DEMO_TIMEOUT:
-                self.say("this took too long; something is wrong", "bold red")
+                self.say(f"the jobs did not end within {DEMO_TIMEOUT:g} s", "bold red")
                 break
             await asyncio.sleep(0.1)
         return self.conclude(self.jobs[film.id])
 
     async def look(self, app: Holdfast) -> None:
-        """Read every worker and job, and remember what changed."""
+        """Read all workers and jobs, and print what changed."""
         for worker in await app.workers():
             if worker.pid not in self.known:
-                self.say(f"{'a new' if len(self.known) >= 2 else 'a'} worker process begins: {worker.pid}")
+                self.say(f"{'a new' if len(self.known) >= 2 else 'a'} worker process started: {worker.pid}")
                 self.known.add(worker.pid)
         page = await app.jobs(limit=200)
         for job in sorted(page.jobs, key=lambda one: one.started_at or one.created_at):
@@ -115,27 +115,27 @@ class Story:
                 continue
             self.seen[job.id] = now
             if job.task == "encode" and job.state == State.RUNNING and before is not None and job.fence > 1:
-                self.say(f"{name(job)} goes on in {job.pid}, behind checkpoint {job.checkpoint}", "bold green")
+                self.say(f"{name(job)} resumes in {job.pid} after checkpoint {job.checkpoint}", "bold green")
             elif job.state == State.DEAD:
                 self.say(f"{name(job)} is dead after {job.attempt} attempts: {job.error}", "red")
             elif job.state == State.FAILED:
-                self.say(f"{name(job)} failed, to be retried: {job.error}", "magenta")
+                self.say(f"{name(job)} failed and will be retried: {job.error}", "magenta")
             elif job.state == State.SUCCEEDED and job.task in ("encode", "flaky"):
                 self.say(f"{name(job)} succeeded in attempt {job.attempt}", "green")
             elif job.state == State.SUCCEEDED and job.priority < 0:
-                self.say(f"{name(job)} (priority {job.priority}) was enqueued last and came first", "green")
+                self.say(f"{name(job)} (priority {job.priority}) was enqueued last and ran first", "green")
             elif job.state == State.SUCCEEDED and "later" in job.tags:
                 self.say(f"{name(job)} (scheduled) ran when it was due", "green")
 
     def say(self, text: str, style: str = "") -> None:
-        """One line of the story."""
+        """Print one line with the elapsed seconds."""
         line = Text(f"{self.clock.monotonic() - self.started:5.1f} s  {text}", style=style)
         self.lines.append(line)
         if not self.console.is_terminal:
             self.console.print(line, soft_wrap=True)
 
     def picture(self) -> Group:
-        """What the terminal shows at this moment."""
+        """The live display: last lines, counts by state, running jobs."""
         counts = Table(box=None, padding=(0, 2), show_edge=False)
         for state, colour in COLOURS.items():
             counts.add_column(state.value, style=colour, justify="right")
@@ -151,7 +151,7 @@ class Story:
         return Group(*self.lines[-14:], Text(""), counts, Text(""), running)
 
     def conclude(self, film: Job) -> bool:
-        """What happened, and whether it is what should have."""
+        """Print the summary; True if all jobs ended as expected."""
         ended = list(self.jobs.values())
         good = sum(1 for job in ended if job.state == State.SUCCEEDED)
         dead = [job for job in ended if job.state == State.DEAD]
@@ -162,17 +162,17 @@ class Story:
             and film.state == State.SUCCEEDED
             and film.attempt > 1
         )
-        words = f"{good} succeeded ({retried} after a retry), {len(dead)} dead"
-        self.say(f"all {len(ended)} jobs have ended: {words}", "bold")
+        counts = f"{good} succeeded ({retried} after a retry), {len(dead)} dead"
+        self.say(f"all {len(ended)} jobs have ended: {counts}", "bold")
         for attempt in film.history:
             self.say(f"  {name(film)}, attempt {attempt.number} on {attempt.worker}: {attempt.outcome}")
         self.say(f"  result: {film.result}")
-        self.say("nothing was lost, nothing finished twice" if right else "this is not how it should end", "bold")
+        self.say("no job was lost, none finished twice" if right else "the jobs did not end as expected", "bold")
         return right
 
 
 def start_workers() -> subprocess.Popen[bytes]:
-    """Two worker processes under a supervisor, as `holdfast worker start` runs them."""
+    """Start two worker processes under a supervisor, as `holdfast worker start` does."""
     command = ["worker", "start", "-A", "holdfast.demo.tasks:app", "--foreground", "--count", "2"]
     command += ["--concurrency", "4"]
     environment = os.environ | {"HOLDFAST_LEASE": str(LEASE), "HOLDFAST_LOG_LEVEL": "ERROR", "HOLDFAST_POLL": "0.5"}
@@ -180,7 +180,7 @@ def start_workers() -> subprocess.Popen[bytes]:
 
 
 def end_workers(supervisor: subprocess.Popen[bytes]) -> None:
-    """Stop what still runs."""
+    """Stop the supervisor and its workers; kill them after 10 s."""
     if supervisor.poll() is not None:
         return
     supervisor.terminate()
@@ -192,7 +192,7 @@ def end_workers(supervisor: subprocess.Popen[bytes]) -> None:
 
 
 async def enqueue_all(app: Holdfast) -> Handle[Any]:
-    """A few dozen jobs; the handle of the long one."""
+    """Enqueue a few dozen jobs; returns the handle of the long one."""
     from .tasks import broken, encode, flaky, invoice, resize
 
     film = await encode.enqueue("holiday.mov", 10)
@@ -206,5 +206,5 @@ async def enqueue_all(app: Holdfast) -> Handle[Any]:
 
 
 def name(job: Job) -> str:
-    """A job in few words."""
+    """The task of a job with its first argument."""
     return f"{job.task}({next(iter(job.payload.values()), '')})"

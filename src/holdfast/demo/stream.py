@@ -1,4 +1,4 @@
-"""Jobs without end, for whoever watches the dashboard: short ones, failing ones, and always a long one."""
+"""An endless stream of jobs for the dashboard demo: short ones, failing ones, and one long one at a time."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .. import Holdfast
 from ..core.job import State
 
 HANDFUL_EVERY = 0.5
-"""Seconds between two handfuls."""
+"""Seconds between two batches of jobs."""
 PARTS = 40
-"""Of a film: each takes half a second."""
+"""Parts of a film; each takes 0.5 s."""
 
 
 async def stream(app: Holdfast, over: Callable[[], bool]) -> None:
-    """Enqueue until it is over."""
+    """Enqueue jobs until `over` returns True."""
     from .tasks import broken, encode, flaky, invoice, resize
 
     for number in count():

@@ -1,4 +1,4 @@
-"""The demo's app: short jobs, jobs that fail, and one long job that saves how far it got."""
+"""The demo's app: short jobs, failing jobs, and one long job with checkpoints."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ async def resize(picture: str) -> str:
 
 @app.task
 def invoice(customer: int) -> int:
-    """A short plain function, in a thread."""
+    """A short sync job, run in a thread."""
     time.sleep(0.2)
     return customer * 100
 
 
 @app.task(max_attempts=4)
 async def flaky(ctx: Context, name: str) -> str:
-    """Fails twice, then works."""
+    """Fails twice, then succeeds."""
     await asyncio.sleep(0.1)
     if ctx.attempt < 3:
         raise ConnectionError(f"{name} did not answer")
@@ -35,13 +35,13 @@ async def flaky(ctx: Context, name: str) -> str:
 
 @app.task(max_attempts=3, retry=Backoff(base=0.3, factor=1.0, jitter=0.2))
 async def broken(order: int) -> None:
-    """Never works: ends among the dead letters."""
+    """Always fails: ends dead."""
     raise ValueError(f"order {order} has no address")
 
 
 @app.task
 async def encode(ctx: Context, film: str, parts: int) -> str:
-    """A long job: saves a checkpoint after every part, and goes on behind the last one that was saved."""
+    """A long job: saves a checkpoint after every part and resumes after the last one."""
     done = ctx.last_checkpoint or 0
     for part in range(done, parts):
         await asyncio.sleep(0.5)

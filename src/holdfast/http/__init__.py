@@ -1,4 +1,4 @@
-"""The HTTP service, as an ASGI app: jobs, claims and all one can ask of a queue, for programs in any language."""
+"""The HTTP service as an ASGI app: jobs, claims, inspection and operations for programs in any language."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def asgi(
     allow_shell: Sequence[str] = (),
     trust: Sequence[str] = (),
 ) -> Service:
-    """The service on an app, to be run by any ASGI server or mounted in your own application.
+    """The HTTP service of an app, to be run by any ASGI server or mounted in another application.
 
-    Closed by default: a request needs `token` (HOLDFAST_TOKEN unless given) or one that `holdfast token create` made.
-    With `unguarded`, whoever reaches it may do everything: for when your own application asks who is there. `hosts`
-    are the names it is called by, beside addresses, localhost and this machine's own ("*": any); `origins` where
-    browsers find its pages, if a proxy changes the Host; `allow_shell` the shell commands, word for word, that may be
-    submitted; `trust` the modules whose functions may be named as tasks (`module:name`).
+    A request needs `token` (default: HOLDFAST_TOKEN) or a token made by `holdfast token create`. With `unguarded` no
+    token is checked: use it only if your application authenticates requests. `hosts`: accepted Host names besides IP
+    addresses, localhost and this machine's name ("*": any). `origins`: accepted browser origins if a proxy changes the
+    Host. `allow_shell`: shell commands, exact text, that may be submitted. `trust`: modules whose functions may be
+    named as tasks (`module:name`).
     """
     with requires("the HTTP service", "server", *SERVER):
         from .service import Service

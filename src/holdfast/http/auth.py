@@ -1,11 +1,10 @@
-"""Who may come in: by which name the server is called, from which site's page, and with which token.
+"""Authentication of requests by Host, Origin and token.
 
-1. Host: an address, localhost, this machine's name or one that was listed. A page that points its own name at this
-   machine (DNS rebinding) still says its own name.
-2. Origin: a browser says whose page calls. Only the server's own pages may: those of its Host, or of an address that
-   was listed, where a proxy changes the Host.
-3. Token: `Authorization: Bearer`, nowhere else. Without any token in existence, and only where it was opened for that
-   (loopback), everybody may do everything; that ends with the first token, and never comes back.
+1. Host: an IP address, localhost, this machine's name or a name of `hosts`. This blocks DNS rebinding, where the Host
+   is the attacker's name.
+2. Origin: if a browser sends it, it must be the origin of the Host, or one of `origins`.
+3. Token: only in `Authorization: Bearer`. On loopback, all requests are allowed until the first token exists; after
+   that a token is always needed.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ ANY = "*"
 
 
 class WrongToken(Refused):
-    """A request with a token that is not known, or has expired."""
+    """A request with an unknown or expired token."""
 
 
-class Door:
-    """Lets requests in, or says why not."""
+class Auth:
+    """Authenticates requests, or raises Refused with the reason."""
 
     def __init__(
         self,
@@ -49,23 +48,23 @@ class Door:
         self.keyring = Keyring(parts.records, parts.runtime.clock, token)
         self.failures = Failures(parts.runtime.clock)
         self.open_without_token = False
-        """Set by a server that only this machine can reach."""
+        """Set by a server that listens on loopback only."""
         self._unguarded = unguarded
         self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
         self._origins = {_origin(origin) for origin in origins}
         self._checked: dict[bytes, bool] = {}
 
     async def admit(self, headers: Headers) -> Access:
-        """What the sender may do; Refused for a stranger, WrongToken where it has a token that counts for nothing."""
+        """The access of a request's sender; WrongToken for an unknown or expired token, Refused for other reasons."""
         authorization = self.check_place(headers)
         if self._unguarded:
             return EVERYTHING
         try:
             return await self._access(authorization)
-        except StoreUnavailable as error:  # which may name the store, and this may be a stranger
+        except StoreUnavailable as error:  # its text may contain the store's URL, and the sender is not authenticated
             raise Refused(
                 STORE_UNAVAILABLE,
-                "the store does not answer, and without it nobody is known here",
+                "the token could not be checked because the store does not answer; try again later",
                 retry_safe=True,
                 retry_after=limits.RETRY_AFTER,
             ) from error
@@ -76,29 +75,30 @@ class Door:
             if not self.keyring.seen:
                 return EVERYTHING
         if authorization is None:
-            detail = "this needs a token: `Authorization: Bearer …`; `holdfast token create` makes one"
+            detail = "this request needs a token: `Authorization: Bearer …`; `holdfast token create` creates one"
             raise Refused(UNAUTHORIZED, detail, www_authenticate="Bearer")
         scheme, _, token = authorization.decode("latin-1").partition(" ")
         access = await self.keyring.access(token.strip()) if scheme.lower() == "bearer" else None
         if access is None:
             raise WrongToken(
                 UNAUTHORIZED,
-                "this token is not known here; it may have been revoked, or have expired",
+                "this token is unknown, revoked or expired; `holdfast token list` shows the valid ones",
                 www_authenticate="Bearer",
             )
         return access
 
     def check_place(self, headers: Headers) -> bytes | None:
-        """Whether it is meant for this server, and comes from a page that may call it; its Authorization."""
+        """Check Host and Origin; returns the Authorization header."""
         host, origin, authorization = self._read(headers)
         if not self._known(host):
             raise Refused(
                 WRONG_HOST,
-                f"this server is not called {host.decode('latin-1')!r:.200}; if it should be, start it with that name "
-                "(--allow-host)",
+                f"Host {host.decode('latin-1')!r:.200} is not accepted by this server; to accept it, start the server "
+                "with --allow-host",
             )
         if origin is not None and not self._same_site(origin, host):
-            raise Refused(WRONG_ORIGIN, f"a page of {origin.decode('latin-1')!r:.200} may not call this server")
+            detail = f"pages of origin {origin.decode('latin-1')!r:.200} may not call this server; see --allow-origin"
+            raise Refused(WRONG_ORIGIN, detail)
         return authorization
 
     def _read(self, headers: Headers) -> tuple[bytes, bytes | None, bytes | None]:
@@ -106,25 +106,25 @@ class Door:
         for name, value in headers:
             if name == b"host":
                 if host is not None:
-                    raise Refused(BAD_REQUEST, "there is more than one Host header")
+                    raise Refused(BAD_REQUEST, "the request has more than one Host header")
                 host = value
             elif name == b"origin":
                 if origin is not None:
-                    raise Refused(BAD_REQUEST, "there is more than one Origin header")
+                    raise Refused(BAD_REQUEST, "the request has more than one Origin header")
                 origin = value
             elif name == b"authorization":
                 if authorization is not None:
-                    raise Refused(BAD_REQUEST, "there is more than one Authorization header")
+                    raise Refused(BAD_REQUEST, "the request has more than one Authorization header")
                 authorization = value
         if not host:
-            raise Refused(BAD_REQUEST, "there is no Host header")
+            raise Refused(BAD_REQUEST, "the request has no Host header")
         return host, origin, authorization
 
     def _known(self, host: bytes) -> bool:
         known = self._checked.get(host)
         if known is None:
             known = self._check(host)
-            if len(self._checked) < 1000:  # nobody may fill the memory with names
+            if len(self._checked) < 1000:  # bound the memory that clients can use
                 self._checked[host] = known
         return known
 
@@ -141,7 +141,7 @@ class Door:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Whether an address is a loopback address."""
     return is_address(address) and ipaddress.ip_address(address).is_loopback
 
 

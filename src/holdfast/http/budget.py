@@ -1,10 +1,10 @@
-"""How many bytes of request bodies a server holds at the same time: one budget for all, and a share of it per token.
+"""Memory budget for request bodies: a total in bytes, and a maximum share per token.
 
-1. A body takes its room before it is read, by its announced length, and gives it back when its request is answered.
-2. One that finds no room waits a little, and is then refused (503), with nothing of it read.
-3. A token that has used up its share waits for itself alone. Otherwise bodies are let in in the order they came.
-4. A body larger than the share, or than the budget, is let in when there is nothing else in its way.
-5. Small bodies are not counted: heartbeats and most jobs never wait.
+1. A body reserves its announced length before it is read, and releases it when its request is answered.
+2. Without free capacity a body waits for `WAIT` seconds, and is then refused (503) without being read.
+3. A token over its share waits only for its own bodies. Otherwise bodies are admitted in order of arrival.
+4. A body larger than the share or the budget is admitted when nothing else is in use.
+5. Bodies up to `limits.SMALL` bytes are not counted: heartbeats and most jobs never wait.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from . import limits
 from .problems import BUSY, Refused
 
 SHARES = 4
-"""One token may have this part of the budget: a quarter."""
+"""One token may use 1/SHARES of the budget."""
 WAIT = 5.0
-"""Seconds that a body waits for room."""
+"""Seconds that a body waits for free capacity."""
 BODIES_WAITING = 32
-"""Bodies of one token that wait at the same time; beyond, they are refused at once."""
+"""Maximum waiting bodies per token; further ones are refused at once."""
 
 
 class _Waiting:
@@ -31,7 +31,7 @@ class _Waiting:
 
 
 class Budget:
-    """Lets bodies in for as long as there is room. `total`: bytes, asked for anew each time."""
+    """Admits bodies while there is capacity. `total`: returns the budget in bytes, called at every admission."""
 
     def __init__(self, total: Callable[[], int]) -> None:
         self._total = total
@@ -39,10 +39,10 @@ class Budget:
         """Bytes by token."""
         self._sum = 0
         self._waiting: list[_Waiting] = []
-        """In the order they came."""
+        """In order of arrival."""
 
     async def take(self, token: str, size: int) -> None:
-        """Take room for a body of this token, or refuse it."""
+        """Reserve `size` bytes for a body of this token; Refused (503) after `WAIT` seconds."""
         if sum(one.token == token for one in self._waiting) >= BODIES_WAITING:
             raise _no_room()
         waiting = _Waiting(token, size)
@@ -55,14 +55,14 @@ class Budget:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
                 self._let_in()
-            else:  # let in at the very moment when it gave up
-                self.give_back(token, size)
+            else:  # admitted at the moment of the timeout
+                self.release(token, size)
             if isinstance(error, TimeoutError):
                 raise _no_room() from None
             raise
 
-    def give_back(self, token: str, size: int) -> None:
-        """A body is gone."""
+    def release(self, token: str, size: int) -> None:
+        """Release the bytes of a body."""
         self._sum -= size
         self._held[token] -= size
         if not self._held[token]:
@@ -74,9 +74,9 @@ class Budget:
         for one in list(self._waiting):
             held = self._held.get(one.token, 0)
             if one.let_in.done() or (held and held + one.size > total // SHARES):
-                continue  # it has given up this very moment, or waits for its own token
+                continue  # timed out just now, or waits for its own token
             if self._sum and self._sum + one.size > total:
-                return  # and nobody overtakes it
+                return  # keeps the order of arrival
             self._waiting.remove(one)
             self._sum += one.size
             self._held[one.token] = held + one.size
@@ -84,5 +84,5 @@ class Budget:
 
 
 def _no_room() -> Refused:
-    detail = "this server holds as many bytes of requests as it may, or as one token may; send this again"
+    detail = "the server's memory for request bodies, or this token's share, is in use; nothing was done, send it again"
     return Refused(BUSY, detail, retry_safe=True, retry_after=limits.RETRY_AFTER)

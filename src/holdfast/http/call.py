@@ -1,4 +1,4 @@
-"""One request and its answer: what a handler is given, and what it gives back."""
+"""Request and response objects of the HTTP handlers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..core.hosts import subnet
 from . import limits
-from .auth import Door, WrongToken
+from .auth import Auth, WrongToken
 from .problems import CONTENT_TYPE, TOO_LARGE, WRONG_TYPE, Refused
 from .tokens import Access
 
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 JSON = b"application/json"
 FOLLOWED = "holdfast.followed"
-"""Where a scope says that another request stands behind this one, on the same connection."""
+"""Scope key, set when another request follows on the same connection (pipelining)."""
 ADMITTED = "holdfast.admitted"
-"""Where a scope has what its connection wants to have called once its token is known to be valid."""
+"""Scope key of the connection's callback, called once the request's token is valid."""
 REFUSED = "holdfast.refused"
-"""Where a scope says that its token is wrong, and that its answer only waits."""
+"""Scope key, set when the token is wrong and the answer is only delayed."""
 SAFE = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
-"""On every answer: nothing of a job is kept by a cache, or taken for a page."""
+"""Headers of every answer: not cached, not interpreted as a page."""
 encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class ClientGone(Exception):
-    """Nobody waits for an answer any more."""
+    """The client has disconnected."""
 
 
 class Answer:
-    """A whole answer."""
+    """A complete response."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -66,7 +66,7 @@ class Answer:
 
 
 class Stream:
-    """An answer that is sent piece by piece; a client that does not read is cut off."""
+    """A streamed response; a client that does not read for `UNREAD_SECONDS` is disconnected."""
 
     status = 200
 
@@ -80,7 +80,7 @@ class Stream:
         self._pieces = pieces
         self._headers = [*SAFE, (b"content-type", content_type), (b"x-accel-buffering", b"no"), *_encoded(headers)]
         self._ended = ended
-        """Called when it is over, also where no piece of it was ever wanted."""
+        """Called when the stream ends, also if no piece was sent."""
 
     async def send(self, send: Send) -> None:
         try:
@@ -99,73 +99,73 @@ def _encoded(headers: Mapping[str, str] | None) -> list[tuple[bytes, bytes]]:
 
 
 def json(value: Any, status: int = 200, **headers: str) -> Answer:
-    """A value as JSON."""
+    """A JSON response."""
     return Answer(status, encode(value), headers={name.replace("_", "-"): text for name, text in headers.items()})
 
 
 def nothing() -> Answer:
-    """Done, and there is nothing to say."""
+    """An empty 204 response."""
     return Answer(204, b"")
 
 
 def problem(refused: Refused) -> Answer:
-    """A problem document."""
+    """A response with a problem document."""
     return Answer(refused.kind.status, encode(refused.problem), CONTENT_TYPE, refused.headers)
 
 
 class TransitionsFeed(Protocol):
-    """The moves of jobs, looked for once for all streams."""
+    """The transitions of jobs, read once for all streams."""
 
     def after(self, cursor: str) -> Coroutine[Any, Any, Transitions]:
-        """What came after a moment, as soon as something has."""
+        """Wait for transitions after a cursor."""
         ...
 
 
 class Shared(Protocol):
-    """What all requests share: the service, as far as they ask anything of it."""
+    """The state that all requests share: the part of `Service` that handlers use."""
 
     app: Holdfast
     parts: Parts
     policy: JobPolicy
-    door: Door
+    auth: Auth
     metrics: Metrics
     depths: Depths
     bodies: Budget
     stopping: asyncio.Event
     streams: int
-    """Streams of events that are open."""
+    """Number of open event streams."""
     waiting: int
-    """Claims that wait for jobs."""
+    """Number of claims waiting for jobs."""
 
     @property
     def feed(self) -> TransitionsFeed:
-        """The moves of jobs."""
+        """The transitions of jobs."""
         ...
 
     @property
     def extra(self) -> Sequence[Any]:
-        """Routes that are no part of the API."""
+        """Routes that are not part of the API."""
         ...
 
     @property
     def openapi(self) -> bytes:
-        """The description of the API, as JSON."""
+        """The OpenAPI document, as JSON."""
         ...
 
     @property
     def body_limit(self) -> int:
-        """Bytes of a body."""
+        """Maximum bytes of a body."""
         ...
 
     def stream_ended(self) -> None:
-        """One stream of events less."""
+        """Decrement the number of open event streams."""
         ...
 
 
 class Call:
-    """A request that has been let in."""
+    """A request as handlers see it."""
 
-    __slots__ = ("_by_name", "_held", "_receive", "access", "headers", "left", "scope", "service")
+    __slots__ = ("_by_name", "_receive", "_reserved", "access", "headers", "left", "scope", "service")
 
     def __init__(self, service: Shared, scope: Scope, receive: Receive) -> None:
         self.service = service
@@ -173,12 +173,12 @@ class Call:
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._by_name = dict(self.headers)
         self.access = Access(frozenset())
-        """What the sender may do; nothing, until it is admitted."""
+        """What the sender may do; nothing before `admit`."""
         self.left = False
-        """The client was seen to go."""
+        """The client has disconnected."""
         self._receive = receive
-        self._held = 0
-        """Bytes of the server's budget that its body has taken."""
+        self._reserved = 0
+        """Bytes of the server's budget reserved for its body."""
 
     @property
     def app(self) -> Holdfast:
@@ -187,41 +187,41 @@ class Call:
 
     @property
     def parts(self) -> Parts:
-        """What it is made of."""
+        """The internal parts of the app."""
         return self.service.parts
 
     @property
     def roles(self) -> frozenset[str]:
-        """The roles of whoever sends it."""
+        """The roles of the sender."""
         return self.access.roles
 
     async def admit(self) -> None:
-        """Let its sender in, or refuse it; a wrong token is told in the log, and may have to wait for its answer."""
-        door = self.service.door
+        """Authenticate the sender, or raise Refused; a wrong token is logged, and its answer may be delayed."""
+        auth = self.service.auth
         try:
-            self.access = await door.admit(self.headers)
+            self.access = await auth.admit(self.headers)
         except WrongToken:
             client, self.scope[REFUSED] = self.scope.get("client"), True
-            await door.failures.throttle(subnet(client[0]) if client else "an unknown address")
+            await auth.failures.throttle(subnet(client[0]) if client else "an unknown address")
             raise
         if (admitted := self.scope.get(ADMITTED)) is not None:
             admitted()
 
     def header(self, wanted: bytes) -> bytes | None:
-        """A header's value; of several, all, with commas between."""
+        """A header's value; several are joined with commas."""
         if len(self._by_name) == len(self.headers):
             return self._by_name.get(wanted)
         found = [value for name, value in self.headers if name == wanted]
         return b", ".join(found) if found else None
 
-    async def body(self, most: int) -> bytes:
-        """The whole body; Refused where it is too large. How long it may take is the connection's business."""
+    async def body(self, max_bytes: int) -> bytes:
+        """The whole body; Refused if it is too large. The connection enforces the time limit."""
         announced = self.header(b"content-length") or b""
         length = int(announced) if announced.isdigit() else 0
-        if length > most + limits.DISCARDED or (length > most and self.header(b"expect")):
-            raise _too_large(most, close=True)
-        if limits.SMALL < length <= most:
-            await self._hold(length)
+        if length > max_bytes + limits.DISCARDED or (length > max_bytes and self.header(b"expect")):
+            raise _too_large(max_bytes, close=True)
+        if limits.SMALL < length <= max_bytes:
+            await self._reserve(length)
         body, size, more = list[bytes](), 0, True
         while more:
             message = await self._receive()
@@ -230,39 +230,39 @@ class Call:
             piece = message.get("body", b"")
             size += len(piece)
             more = message.get("more_body", False)
-            # A client that still sends may not see its answer: what is a little too much is read to its end.
-            if size > most + limits.DISCARDED:
-                raise _too_large(most, close=True)
-            if max(size, length) > most:
+            # A client that is still sending may not read the answer, so a slightly larger body is read to its end.
+            if size > max_bytes + limits.DISCARDED:
+                raise _too_large(max_bytes, close=True)
+            if max(size, length) > max_bytes:
                 body.clear()
                 continue
-            if size > limits.SMALL and not self._held:  # it did not say how long it is
-                await self._hold(most)
+            if size > limits.SMALL and not self._reserved:  # without content-length
+                await self._reserve(max_bytes)
             body.append(piece)
-        if size > most:
-            raise _too_large(most)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
         return body[0] if len(body) == 1 else b"".join(body)
 
-    async def _hold(self, size: int) -> None:
+    async def _reserve(self, size: int) -> None:
         await self.service.bodies.take(self.access.token, size)
-        self._held = size
+        self._reserved = size
 
-    def let_go(self) -> None:
-        """It is answered, and its body is needed no more."""
-        if self._held:
-            self.service.bodies.give_back(self.access.token, self._held)
-            self._held = 0
+    def release_body(self) -> None:
+        """Release the body's bytes in the server's budget, after the answer."""
+        if self._reserved:
+            self.service.bodies.release(self.access.token, self._reserved)
+            self._reserved = 0
 
     def check_json(self) -> None:
-        """Refuse a body that does not say it is JSON: what a page of another site could send without asking."""
+        """Refuse a body without content-type JSON: a page of another site can send other types without preflight."""
         kind = (self.header(b"content-type") or b"").partition(b";")[0].strip().lower()
         if kind != JSON:
             raise Refused(WRONG_TYPE, f"the body must be application/json, not {kind.decode('latin-1') or 'unnamed'!r}")
 
     async def while_wanted(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What the work gives; None where the server stops first, or another request follows.
+        """The result of `work`; None if the server stops first, or another request follows on the connection.
 
-        It is cancelled as soon as nobody waits for it.
+        `work` is cancelled when the client disconnects.
         """
         doing = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(self.gone())
@@ -282,26 +282,26 @@ class Call:
                 task.cancel()
 
     async def still_may(self, role: str) -> bool:
-        """Whether whoever sent it still has a role: its token may have been revoked since."""
+        """Whether the sender still has a role: its token may have been revoked since."""
         try:
-            return role in (await self.service.door.admit(self.headers)).roles
+            return role in (await self.service.auth.admit(self.headers)).roles
         except Refused:
             return False
 
     @property
     def followed(self) -> bool:
-        """Whether another request stands behind this one: its client cannot be heard to go, so it must not wait."""
+        """Whether another request follows on the connection: a disconnect cannot be seen, so it must not wait."""
         return FOLLOWED in self.scope
 
     async def gone(self) -> None:
-        """Returns when the client has gone (`left`), or cannot be heard any more (`followed`).
+        """Wait until the client disconnects (`left`), or that can no longer be seen (`followed`).
 
-        For when the body has been read, or is of no interest.
+        Call it after the body was read, or if the body is not needed.
         """
         while not (self.left or self.followed):
             self.left = (await self._receive())["type"] == "http.disconnect"
 
 
-def _too_large(most: int, *, close: bool = False) -> Refused:
-    detail = f"a body may have {most} bytes here"
+def _too_large(max_bytes: int, *, close: bool = False) -> Refused:
+    detail = f"the body is over the limit of this route, {max_bytes} bytes; nothing was done"
     return Refused(TOO_LARGE, detail, connection="close") if close else Refused(TOO_LARGE, detail)

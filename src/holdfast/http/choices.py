@@ -1,4 +1,4 @@
-"""Which words a field takes, where it was given another: msgspec's own error names only that one."""
+"""Lists the allowed values in enum errors: msgspec's error contains only the wrong one."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from msgspec import inspect
 
 
 def listing(kind: Any, decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The same decoder of a type, whose errors say which words a field takes."""
+    """Wrap a decoder so that errors of enum fields list the allowed values."""
 
     def decoded(given: Any) -> Any:
         try:
             return decode(given)
         except msgspec.ValidationError as error:
             place = re.fullmatch(r"Invalid enum value .* - at `\$(.*)`", str(error), re.DOTALL)
-            words = () if place is None else _words([inspect.type_info(kind)], re.findall(r"\.\w+|\[", place[1]))
-            if not words:
+            values = () if place is None else _values([inspect.type_info(kind)], re.findall(r"\.\w+|\[", place[1]))
+            if not values:
                 raise
-            raise msgspec.ValidationError(f"{error}; there are: {', '.join(words)}") from None
+            raise msgspec.ValidationError(f"{error}; allowed are: {', '.join(values)}") from None
 
     return decoded
 
 
-def _words(kinds: list[inspect.Type], path: list[str]) -> list[str]:
-    """The words of what lies at the end of a path into types: names of fields, and `[` for an item of a list."""
+def _values(kinds: list[inspect.Type], path: list[str]) -> list[str]:
+    """The allowed values at a path into types: `.name` for a field, `[` for an item of a list."""
     found: list[str] = []
     for kind in kinds:
         if isinstance(kind, inspect.Metadata):
-            found += _words([kind.type], path)
+            found += _values([kind.type], path)
         elif isinstance(kind, inspect.UnionType):
-            found += _words(list(kind.types), path)
+            found += _values(list(kind.types), path)
         elif isinstance(kind, inspect.LiteralType) and not path:
             found += map(str, kind.values)
         elif isinstance(kind, inspect.EnumType) and not path:
             found += [str(one.value) for one in kind.cls]
         elif isinstance(kind, inspect.ListType) and path[:1] == ["["]:
-            found += _words([kind.item_type], path[1:])
+            found += _values([kind.item_type], path[1:])
         elif isinstance(kind, inspect.StructType) and path:
-            found += _words([one.type for one in kind.fields if f".{one.encode_name}" == path[0]], path[1:])
+            found += _values([one.type for one in kind.fields if f".{one.encode_name}" == path[0]], path[1:])
     return found

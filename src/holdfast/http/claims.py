@@ -1,7 +1,7 @@
-"""Claims for workers in any language: jobs by a long poll, then extend, complete, fail or release, each fenced.
+"""Claims for workers in any language: claim jobs by long poll, then extend, complete, fail or release, each fenced.
 
-A server keeps nothing of a claim: its token carries what the next request needs, so that any server of the same store
-can take it.
+A server keeps no state of a claim: the claim's token contains what the next request needs, so any server of the same
+store can handle it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .shapes import job_out
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
-    """What a claim's token says: the store's own number, and the lease that an extension renews."""
+    """The content of a claim's token: the store's token number, the lease in seconds, and the queues."""
 
     token: int
     lease: float
@@ -36,35 +36,36 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
 
 
 async def claim(call: Call, body: shapes.NewClaim) -> Answer:
-    """Take jobs to work on; where there are none, wait for some."""
+    """Claim jobs; if there are none, wait for up to `wait` seconds."""
     service = call.service
     if body.wait and service.waiting >= limits.STREAMS:
-        raise Refused(BUSY, "too many claims wait here already", retry_safe=True, retry_after=limits.RETRY_AFTER)
+        detail = f"{limits.STREAMS} claims already wait on this server; nothing was claimed, try again"
+        raise Refused(BUSY, detail, retry_safe=True, retry_after=limits.RETRY_AFTER)
     service.waiting += 1
     try:
         wait = 0.0 if call.followed else body.wait
-        # Not for this server: its clients keep their claims while it is started anew.
+        # Not claimed for this server process: clients keep their claims when it restarts.
         work = call.parts.claims.claim_for(
             "", body.queues, tasks=body.types, limit=body.limit, lease=body.lease, wait=wait
         )
         found = await (call.while_wanted(work) if wait else work)
     finally:
         service.waiting -= 1
-    if call.left:  # as the jobs came: nobody knows of these claims
+    if call.left:  # the client disconnected before it got these claims
         await asyncio.gather(*(one.release() for one in found or ()), return_exceptions=True)
         raise ClientGone
     return json(shapes.ClaimsOut([_claim_out(one) for one in found or ()]))
 
 
 async def extend(call: Call, job: str, body: shapes.Extend) -> Answer:
-    """Renew the lease of a claim, and of those that were made in the same call."""
+    """Renew the lease of a claim, and of all claims made in the same call."""
     held, ticket = await _held(call, job, body.fence, body.token)
     await held.extend()
     return json(shapes.Extended(ticket.lease, held.job.cancel_requested))
 
 
 async def complete(call: Call, job: str, body: shapes.Complete) -> Answer:
-    """The work is done; the result is kept."""
+    """End a claim as succeeded, and store the result."""
 
     def so(record: Record, last: Attempt) -> bool:
         kept = call.parts.registry.encode_result(record, body.result)
@@ -74,11 +75,11 @@ async def complete(call: Call, job: str, body: shapes.Complete) -> Answer:
 
 
 async def fail(call: Call, job: str, body: shapes.Fail) -> Answer:
-    """This attempt failed; the job is retried after its back-off, or not at all."""
+    """End a claim as failed; the job is retried after its back-off, or is dead."""
 
     def so(_: Record, last: Attempt) -> bool:
-        # Spent, or with `dead`, the job is dead; where its cancellation was asked for, cancelled. The error tells these
-        # from the same end for another reason.
+        # After the last attempt, or with `dead`, the job is dead; if cancellation was requested, cancelled. The error
+        # distinguishes this end from one with another cause.
         outcomes = ("dead",) if body.dead else ("failed", "dead", "cancelled")
         return last.outcome in outcomes and last.error == shorten(body.error, ERROR_LIMIT)
 
@@ -86,10 +87,10 @@ async def fail(call: Call, job: str, body: shapes.Fail) -> Answer:
 
 
 async def release(call: Call, job: str, body: shapes.Release) -> Answer:
-    """Give the job back, uncharged."""
+    """Release the job without using an attempt."""
 
     def so(_: Record, last: Attempt) -> bool:
-        # Where its cancellation was asked for, a release ends the job; and there is nothing left to be given back.
+        # If cancellation was requested, a release ends the job as cancelled.
         return last.outcome in ("released", "snoozed", "cancelled")
 
     return await _end(call, job, body, lambda held: held.release(delay=body.delay), so)
@@ -102,7 +103,7 @@ async def _end(
     end: Callable[[Claim], Awaitable[None]],
     so: Callable[[Record, Attempt], bool],
 ) -> Answer:
-    """End a claim. Where this very claim has ended `so` before, its answer was lost, and is given again."""
+    """End a claim. If the same claim already ended `so`, the first answer was lost and is repeated."""
     try:
         held, _ = await _held(call, id, body.fence, body.token)
         await end(held)
@@ -116,7 +117,7 @@ async def _end(
 
 
 async def _held(call: Call, id: str, fence: int, token: str) -> tuple[Claim, Ticket]:
-    """The claim that these prove, if it has not ended."""
+    """The claim of this fence and token; LeaseLost if it has ended."""
     ticket = _read(token)
     record = await call.parts.handles.record(checked_text(id, "id"))
     if record.state != State.RUNNING or (record.fence, record.token) != (fence, ticket.token) or record.holder is None:
@@ -143,5 +144,5 @@ def _read(token: str) -> Ticket:
         checked_lease(ticket.lease)
         checked_names(ticket.queues, "queue")
     except (msgspec.MsgspecError, binascii.Error, UnicodeError, ValueError) as error:
-        raise InvalidJob("this token is not one that a claim gave") from error
+        raise InvalidJob("`token` is not a claim's token: send it as POST /v1/claims returned it") from error
     return ticket

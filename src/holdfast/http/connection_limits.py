@@ -1,11 +1,11 @@
-"""How many connections a server process has room for: each takes a file descriptor, and the store needs some too.
+"""Limits on the connections of a server process: each uses a file descriptor, and the store needs some too.
 
-A connection is a stranger's until a request on it had a valid token.
+A connection is unauthenticated (a stranger) until a request on it had a valid token.
 
-1. Strangers have half of the room. Clients with a token have all of it, so strangers cannot lock them out.
-2. An address from which no valid token came of late has a few connections. Behind a trusted proxy it is the address
-   that the proxy forwards, and requests are counted in the place of connections.
-3. Where strangers are too many, their oldest idle connection is closed for the new one, which may bring a token.
+1. Strangers may use half of the connections, clients with a token all of them, so strangers cannot lock them out.
+2. An address that sent no valid token recently may have `limits.STRANGERS` connections. Behind a trusted proxy the
+   forwarded address counts, and requests are counted instead of connections.
+3. When strangers reach a limit, their oldest idle connection is closed in favour of the new one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from . import limits
 
 logger = logging.getLogger("holdfast.http")
 KNOWN_SECONDS = 600.0
-"""Seconds for which an address is known after a valid token came from it."""
+"""Seconds for which an address counts as known after a valid token."""
 KNOWN = 10_000
-"""Addresses that are known at the same time."""
+"""Maximum number of known addresses."""
 
 
 class Guest(Protocol):
@@ -32,51 +32,51 @@ class Guest(Protocol):
 
     @property
     def idle(self) -> bool:
-        """No request on it waits for its answer, but for one with a wrong token."""
+        """Whether no request is being answered, except one with a wrong token."""
         ...
 
     def cut(self) -> None:
-        """Close it now."""
+        """Close the connection now."""
         ...
 
 
-class Room:
-    """Says which connections may stay. `proxies`: addresses or networks whose X-Forwarded-For is believed."""
+class ConnectionLimits:
+    """Decides which connections stay open. `proxies`: addresses or networks whose X-Forwarded-For is trusted."""
 
     def __init__(self, proxies: Iterable[str] = ()) -> None:
         self._files = files()
         self._proxies = [_network(text) for text in proxies]
         self._strangers: dict[Guest, str] = {}
-        """With their addresses, oldest first."""
+        """Unauthenticated connections with their addresses, oldest first."""
         self._by_address: dict[str, dict[Guest, None]] = {}
         self._known: dict[str, float] = {}
-        """When a valid token last came from an address, oldest first."""
-        self._said: dict[str, float] = {}
+        """Time of the last valid token by address, oldest first."""
+        self._logged: dict[str, float] = {}
 
     @property
-    def most(self) -> int:
-        """Connections that there may be."""
+    def max_connections(self) -> int:
+        """Maximum number of connections."""
         return max(1, min(limits.SERVER_CONNECTIONS, self._files - limits.FILES))
 
     def over(self, connections: int, now: float) -> int:
-        """By how many there are too many, once a stranger was sent away for the newest."""
-        over = connections - self.most
+        """The number of connections over the maximum, after closing a stranger's for the newest."""
+        over = connections - self.max_connections
         if over > 0 and self._cut_oldest(self._strangers):
             over -= 1
         if over > 0:
-            self._say(now, "connections are refused: there are %d already, of at most %d", connections - 1, self.most)
+            self._log(now, "a connection is refused: the server has its maximum of %d", self.max_connections)
         return over
 
     def enter(self, guest: Guest, address: str, now: float) -> bool:
-        """Count a stranger; False where there is no room for it."""
+        """Add an unauthenticated connection; False if it must be closed."""
         address = subnet(address)
         others = self._by_address.get(address, {})
         if len(others) >= limits.STRANGERS and now - self._known.get(address, -KNOWN_SECONDS) >= KNOWN_SECONDS:
-            self._say(now, "%s has %d connections without a token: the oldest is closed", address, len(others))
+            self._log(now, "address %s has %d connections without a token: closing the oldest", address, len(others))
             if not self._cut_oldest(others):
                 return False
-        if len(self._strangers) >= max(1, self.most // 2):
-            self._say(now, "there are %d connections without a token: the oldest is closed", len(self._strangers))
+        if len(self._strangers) >= max(1, self.max_connections // 2):
+            self._log(now, "the server has %d connections without a token: closing the oldest", len(self._strangers))
             if not self._cut_oldest(self._strangers):
                 return False
         self._strangers[guest] = address
@@ -84,7 +84,7 @@ class Room:
         return True
 
     def leave(self, guest: Guest) -> None:
-        """It is gone, or is a stranger's no more."""
+        """Remove a connection that is closed or now authenticated."""
         address = self._strangers.pop(guest, None)
         if address is not None:
             others = self._by_address[address]
@@ -93,7 +93,7 @@ class Room:
                 del self._by_address[address]
 
     def admitted(self, guest: Guest, address: str, now: float) -> None:
-        """A valid token came on this connection."""
+        """Record a valid token on this connection."""
         self.leave(guest)
         address = subnet(address)
         self._known.pop(address, None)
@@ -102,13 +102,13 @@ class Room:
             del self._known[next(iter(self._known))]
 
     def trusts(self, address: str) -> bool:
-        """Whether an address is a proxy's."""
+        """Whether an address belongs to a trusted proxy."""
         if not self._proxies or not is_address(address):
             return False
         return any(ipaddress.ip_address(address) in network for network in self._proxies)
 
     def forwarded(self, headers: Sequence[tuple[bytes, bytes]], proxy: str) -> str:
-        """The address that a proxy forwards: the last one that is no proxy's. The proxy's own, where there is none."""
+        """The forwarded client address: the last one that is not a trusted proxy; without one, the proxy's own."""
         given = b",".join(value for name, value in headers if name == b"x-forwarded-for").decode("latin-1")
         for text in reversed(given.split(",")):
             address = text.strip()
@@ -126,10 +126,10 @@ class Room:
         guest.cut()
         return True
 
-    def _say(self, now: float, words: str, *given: object) -> None:
-        if now - self._said.get(words, -limits.LOG_EVERY) >= limits.LOG_EVERY:
-            self._said[words] = now
-            logger.warning(words, *given)
+    def _log(self, now: float, message: str, *arguments: object) -> None:
+        if now - self._logged.get(message, -limits.LOG_EVERY) >= limits.LOG_EVERY:
+            self._logged[message] = now
+            logger.warning(message, *arguments)
 
 
 def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
@@ -140,13 +140,13 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def files() -> int:
-    """How many files this process may open."""
+    """The limit of open files of this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limits.SERVER_CONNECTIONS + limits.FILES if soft == resource.RLIM_INFINITY else soft
 
 
-def make_room() -> None:
-    """Let this process open as many files as it wants for its connections, or as it may."""
+def raise_file_limit() -> None:
+    """Raise the limit of open files to what the connections need, at most to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = limits.SERVER_CONNECTIONS + limits.FILES
     if hard != resource.RLIM_INFINITY:

@@ -1,4 +1,4 @@
-"""The demo's own route: kill a worker in the middle of a job, so that one can watch the job survive."""
+"""The demo's route that kills a worker while it runs a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .problems import NOT_FOUND, Refused
 
 
 class Killed(msgspec.Struct):
-    """A worker that is gone, and the job that it ran."""
+    """The killed worker and the job that it ran."""
 
     pid: int
     job: str
@@ -22,12 +22,12 @@ class Killed(msgspec.Struct):
 
 
 async def kill_worker(call: Call) -> Answer:
-    """Kill (-9) the worker that runs the longest job with a checkpoint; or any that runs one."""
+    """Kill (-9) the worker of the longest running job, preferably one with a checkpoint."""
     workers = {worker.id: worker for worker in await call.app.workers() if worker.kind == "worker"}
     running = (await call.app.jobs(state=State.RUNNING)).jobs
     held = [job for job in running if job.worker in workers]
     if not held:
-        raise Refused(NOT_FOUND, "no worker runs a job at this moment; try again in a second")
+        raise Refused(NOT_FOUND, "no worker was killed: none runs a job now; try again in a second")
     job = min(held, key=lambda one: (one.checkpoint is None, one.started_at))
     assert job.worker is not None
     pid = workers[job.worker].pid
@@ -36,5 +36,5 @@ async def kill_worker(call: Call) -> Answer:
 
 
 def endpoints() -> list[Endpoint]:
-    """Only the demo's server has it, in front of workers of its own on this machine."""
+    """The demo's routes; only the demo's server, with its own local workers, has them."""
     return [Endpoint("POST", "/v1/demo/kill_worker", "operate", kill_worker, {200: Killed}, problems=(NOT_FOUND,))]

@@ -1,4 +1,4 @@
-"""The server notes once a minute how deep the queues are: charts have no other way to know."""
+"""Records the queue depths once a minute, for the charts of the dashboard."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ logger = logging.getLogger("holdfast.http")
 
 @asynccontextmanager
 async def recording_depth(parts: Parts) -> AsyncGenerator[None]:
-    """Note it for as long as the block lasts; the app is open."""
-    task = asyncio.create_task(_note(parts))
+    """Record depths while the block runs; the app must be open."""
+    task = asyncio.create_task(_record(parts))
     try:
         yield
     finally:
@@ -27,11 +27,11 @@ async def recording_depth(parts: Parts) -> AsyncGenerator[None]:
         await asyncio.wait([task])
 
 
-async def _note(parts: Parts) -> None:
+async def _record(parts: Parts) -> None:
     while True:
         try:
             await parts.timeseries.record_depth()
-        except Exception as error:  # noqa: BLE001  # whatever a driver raises: the next minute may fare better
+        except Exception as error:  # noqa: BLE001  # drivers may raise anything; retried in a minute
             parts.runtime.outages.failed("statistics", error)
         else:
             parts.runtime.outages.worked("statistics")

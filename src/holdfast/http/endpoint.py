@@ -1,4 +1,4 @@
-"""An entry of the route table, and what happens to every request: let in, read, handled, answered."""
+"""Entries of the route table, and the handling of a request: authenticate, decode, call the handler, answer."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TOO_LA
 logger = logging.getLogger("holdfast.http")
 EVENTS = "text/event-stream"
 Within = Callable[[Call, Scope, dict[str, Any]], Awaitable[None]]
-"""Refuses a request that reaches beyond a token's scope, by what its handler is given; or narrows what it is given."""
+"""Refuses a request that exceeds a token's scope, or narrows the handler's arguments to the scope."""
 
 
 class Endpoint:
-    """One method of one path: who may call it, what it takes, and what it can answer.
+    """One method of one path: the required role, the handler and the possible answers.
 
-    The handler's own parameters say what it takes: path parameters by name, `query` and `body` by their types.
+    The handler's parameters define the input: path parameters by name, `query` and `body` by their types.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Endpoint:
         *,
         problems: Sequence[Kind] = (),
         headers: Mapping[str, str] | None = None,
-        most: int | None = None,
+        max_body: int | None = None,
         within: Within | None = None,
         any_query: bool = False,
     ) -> None:
@@ -54,16 +54,16 @@ class Endpoint:
         self.role = role
         self.handler = handler
         self.answers = answers
-        """By status: the type of its JSON, None for no body, or a media type."""
+        """By status: the type of the JSON body, None for no body, or a media type."""
         self.problems = problems
         self.headers = headers or {}
-        """Request headers that it needs, with what they are for."""
-        self.most = most
-        """Bytes of the body; None: one payload and a little more."""
+        """Request headers that it reads, with their descriptions."""
+        self.max_body = max_body
+        """Maximum bytes of the body; None: the service's `body_limit`."""
         self.within = within
-        """Keeps a request of a token with a scope inside it (`scoping.py`); None: such tokens are refused."""
+        """The rule for tokens with a scope (`scoping.py`); None: such tokens are refused."""
         self.any_query = any_query or role is None
-        """Ignores the query: probes, scrapers, caches and links to the dashboard add their own."""
+        """Ignore the query: probes, scrapers and caches add their own."""
         self.summary = (inspect.getdoc(handler) or "").partition("\n")[0]
         hints = get_type_hints(handler, include_extras=True)
         self.query: type[msgspec.Struct] | None = hints.get("query")
@@ -72,21 +72,21 @@ class Endpoint:
 
     @functools.cached_property
     def _lists(self) -> frozenset[str]:
-        """Query parameters that may be given again."""
+        """Repeatable query parameters."""
         assert self.query is not None
         fields = msgspec.structs.fields(self.query)
         return frozenset(field.encode_name for field in fields if _is_list(field.type))
 
     async def answer(self, call: Call) -> Answer | Stream:
-        """Read what the handler takes, and let it answer."""
+        """Decode the handler's arguments and call it."""
         given: dict[str, Any] = dict(call.scope["path_params"])
         if self.query is not None:
             given["query"] = self._read_query(call.scope["query_string"])
         elif call.scope["query_string"] and not self.any_query:
-            raise InvalidJob("this takes no query")
+            raise InvalidJob(f"{self.method} {self.path} takes no query parameters")
         if self._decode is not None:
-            most = call.service.body_limit if self.most is None else self.most
-            data = await call.body(most)
+            max_body = call.service.body_limit if self.max_body is None else self.max_body
+            data = await call.body(max_body)
             if data:
                 call.check_json()
             if len(data) > limits.SMALL and data.count(b",") > limits.VALUES:
@@ -102,18 +102,18 @@ class Endpoint:
         try:
             pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
         except ValueError as error:
-            raise InvalidJob(f"the query cannot be read: {error}") from None
+            raise InvalidJob(f"the query string cannot be decoded: {error}") from None
         for name, value in pairs:
             if name in self._lists:
                 found.setdefault(name, []).append(value)
             elif name in found:
-                raise InvalidJob(f"the query has {name!r:.100} more than once")
+                raise InvalidJob(f"the query parameter {name!r:.100} may be given only once")
             else:
                 found[name] = value
         try:
             return listing(self.query, functools.partial(msgspec.convert, type=self.query, strict=False))(found)
         except msgspec.ValidationError as error:
-            raise InvalidJob(f"the query does not fit: {error}") from None
+            raise InvalidJob(f"the query is not valid: {error}") from None
 
 
 class Place:
@@ -124,7 +124,7 @@ class Place:
         self.path = path
         self._by_method = {endpoint.method: endpoint for endpoint in endpoints}
         for endpoint in endpoints:
-            if endpoint.method == "GET" and endpoint.answers.get(200) != EVENTS:  # a stream has no end to leave out
+            if endpoint.method == "GET" and endpoint.answers.get(200) != EVENTS:  # HEAD needs a response of known end
                 self._by_method.setdefault("HEAD", endpoint)
         self.methods = frozenset(self._by_method)
         self._public = bool(endpoints) and all(endpoint.role is None for endpoint in endpoints)
@@ -142,15 +142,15 @@ class Place:
         except Refused as error:
             answer = problem(error)
         except HoldfastError as error:
-            told = refused(error)
-            if told.kind is INTERNAL:
-                logger.exception("%s %s failed", scope["method"], self.path)
-            answer = problem(told)
+            refusal = refused(error)
+            if refusal.kind is INTERNAL:
+                logger.exception("request %s %s failed with an unexpected error", scope["method"], self.path)
+            answer = problem(refusal)
         except Exception:
-            logger.exception("%s %s failed", scope["method"], self.path)
-            answer = problem(Refused(INTERNAL, "see the server's log"))
+            logger.exception("request %s %s failed with an unexpected error", scope["method"], self.path)
+            answer = problem(Refused(INTERNAL, "unexpected error; the server's log has the traceback"))
         finally:
-            call.let_go()
+            call.release_body()
             guard.reset(before)
         parts.events.answered(scope["method"], self.path, answer.status, clock.monotonic() - began)
         await answer.send(send)
@@ -158,20 +158,21 @@ class Place:
     async def _answer(self, call: Call, scope: Asgi) -> Answer | Stream:
         endpoint = self._by_method.get(scope["method"])
         if self._public:
-            self._service.door.check_place(call.headers)
+            self._service.auth.check_place(call.headers)
         else:
             await call.admit()
             if endpoint is not None and endpoint.role is not None:
                 if endpoint.role not in call.roles:
-                    raise Refused(FORBIDDEN, f"this needs a token with the role {endpoint.role!r}")
+                    needed = f"{endpoint.method} {endpoint.path} needs a token with the role {endpoint.role!r}"
+                    raise Refused(FORBIDDEN, needed)
                 if call.access.scope is not None and endpoint.within is None:
-                    detail = f"this token is for {call.access.scope} alone, and {endpoint.path} is about more than that"
+                    detail = f"this token is only for {call.access.scope}; {endpoint.path} needs one without a scope"
                     raise Refused(FORBIDDEN, detail)
         if endpoint is None:
             if not self.methods:
-                raise Refused(NOT_FOUND, f"there is no {scope['path']!r:.200}")
+                raise Refused(NOT_FOUND, f"there is no path {scope['path']!r:.200}; /openapi.json lists all")
             methods = ", ".join(sorted(self.methods))
-            raise Refused(METHOD_NOT_ALLOWED, f"this path has {methods}", allow=methods)
+            raise Refused(METHOD_NOT_ALLOWED, f"the methods of this path are {methods}", allow=methods)
         return await endpoint.answer(call)
 
 

@@ -1,6 +1,6 @@
-"""What jobs do, as server-sent events: each ends with a cursor, and Last-Event-ID goes on from it.
+"""Transitions of jobs as server-sent events: each read ends with a cursor, from which Last-Event-ID resumes.
 
-Streams that stand at the same moment share one look at the store.
+Streams at the same cursor share one read of the store.
 """
 
 from __future__ import annotations
@@ -16,32 +16,33 @@ from ..views import moment
 from . import limits
 from .call import Call, Stream, encode
 from .problems import BUSY, Refused
-from .shapes import Moved
+from .shapes import TransitionOut
 
 if TYPE_CHECKING:
     from ..app import Holdfast
 
-MOVES_EVERY = 0.25
-"""Seconds between two looks at the store, while somebody watches."""
+TRANSITIONS_EVERY = 0.25
+"""Seconds between two reads of the store, while a stream is open."""
 TROUBLE = 2.0
-"""Seconds until the next look, where the store did not answer."""
+"""Seconds until the next read if the store did not answer."""
 STILL_HERE = 15.0
-"""Seconds of silence after which a comment keeps the line open."""
+"""Seconds without events after which a comment is sent to keep the connection open."""
 TRANSITIONS_PER_READ = 500
-"""Moves of one look."""
+"""Maximum transitions per read."""
 
 
 async def events(call: Call) -> Stream:
-    """What jobs do, as it happens: `job` events, and `reset` where some were missed."""
+    """Stream transitions of jobs: `job` events, and `reset` if some were missed."""
     last = call.header(b"last-event-id")
     try:
         since = None if not last else checked_cursor(last.decode())
     except UnicodeDecodeError:
-        raise InvalidJob("Last-Event-ID is not one that this stream gave") from None
+        raise InvalidJob("Last-Event-ID is not an id of this stream; omit it to start from now") from None
     service = call.service
     if service.streams >= limits.STREAMS:
-        raise Refused(BUSY, "too many streams are open already", retry_safe=True, retry_after=limits.RETRY_AFTER)
-    service.streams += 1  # before anything is awaited, so that those who come at once are counted too
+        detail = f"{limits.STREAMS} event streams are already open on this server; try again later"
+        raise Refused(BUSY, detail, retry_safe=True, retry_after=limits.RETRY_AFTER)
+    service.streams += 1  # before the first await, so that concurrent requests are counted
     try:
         first = await call.app.transitions(since, TRANSITIONS_PER_READ)
     except BaseException:
@@ -73,9 +74,9 @@ async def _stream(call: Call, answer: Transitions) -> AsyncGenerator[bytes]:
 
 
 def _written(answer: Transitions) -> bytes:
-    """The events of one look. The cursor stands at its end, so whoever is cut off before gets it all again."""
-    told = [encode(Moved(move.id, move.state, moment(move.at))) for move in answer.transitions]
-    lines = [b"event: reset\ndata: {}\n"] * answer.missed + [b"event: job\ndata: %s\n" % one for one in told]
+    """The events of one read. The cursor comes last, so an interrupted client gets all of them again."""
+    bodies = [encode(TransitionOut(one.id, one.state, moment(one.at))) for one in answer.transitions]
+    lines = [b"event: reset\ndata: {}\n"] * answer.missed + [b"event: job\ndata: %s\n" % one for one in bodies]
     if not lines:
         return b"event: here\nid: " + answer.cursor.encode() + b"\ndata: {}\n\n"
     lines[-1] += b"id: " + answer.cursor.encode() + b"\n"
@@ -83,14 +84,14 @@ def _written(answer: Transitions) -> bytes:
 
 
 class Feed:
-    """One look at the store for all who stand at the same moment, and none while nobody watches."""
+    """Reads the store once for all streams at the same cursor, and not at all without streams."""
 
     def __init__(self, app: Holdfast) -> None:
         self._app = app
         self._looks: dict[str, _Look] = {}
 
     async def after(self, cursor: str) -> Transitions:
-        """What came after a moment, as soon as something has."""
+        """Wait for transitions after a cursor."""
         look = self._looks.get(cursor)
         if look is None:
             look = self._looks[cursor] = _Look(asyncio.ensure_future(self._look(cursor)))
@@ -101,7 +102,7 @@ class Feed:
         finally:
             look.watchers -= 1
             if look.watchers == 0:
-                self._forget(cursor, look)  # first, so that nobody who comes now shares its end
+                self._forget(cursor, look)  # before the cancel, so that no new stream shares it
                 look.task.cancel()
 
     def _forget(self, cursor: str, look: _Look) -> None:
@@ -111,7 +112,7 @@ class Feed:
     async def _look(self, cursor: str) -> Transitions:
         since = cursor
         while True:
-            await asyncio.sleep(MOVES_EVERY)
+            await asyncio.sleep(TRANSITIONS_EVERY)
             try:
                 answer = await self._app.transitions(since, TRANSITIONS_PER_READ)
             except (StoreUnavailable, OutcomeUnknown):
@@ -122,13 +123,13 @@ class Feed:
             since = answer.cursor
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop all reads."""
         for look in list(self._looks.values()):
             look.task.cancel()
 
 
 class _Look:
-    """A look at the store, and how many wait for it."""
+    """A pending read of the store, and the number of streams that wait for it."""
 
     def __init__(self, task: asyncio.Task[Transitions]) -> None:
         self.task = task

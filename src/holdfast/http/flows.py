@@ -1,4 +1,4 @@
-"""Flows over HTTP: jobs that wait for each other. A flow is cancelled and retried like a job, by its id."""
+"""Routes to list and show flows. A flow is cancelled and retried by its id through the routes of jobs."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ class FlowsQuery(Body):
     """Which flows to list."""
 
     state: list[str] | None = None
-    """`blocked`, where it has not ended; `succeeded`, `dead`, `cancelled`. May be given again."""
+    """`blocked` (not ended), `succeeded`, `dead` or `cancelled`. Repeatable."""
     limit: Limit = limits.PAGE_DEFAULT
     cursor: Cursor | None = None
 
 
 class FlowListed(msgspec.Struct):
-    """A flow in a list. One that has not ended is `blocked`: it waits for its jobs."""
+    """A flow in a list. It is `blocked` until all of its jobs have ended."""
 
     id: str
     name: str
     status: str
     jobs: int
-    """How many it has. Their ids are its own, a dot, and a number from 0 on."""
+    """Number of jobs. Their ids are the flow's id, a dot, and a number from 0."""
     created_at: datetime
     error: str | None
     ended: FlowEnd | None
-    """How it ended: `failed` where a job of it died or was not run, `abandoned` where it was never started."""
+    """How it ended: `failed` if a job is dead or did not run, `abandoned` if it was never started."""
     cancelling: bool
-    """It has not ended, and is being cancelled."""
+    """It is being cancelled and has not ended."""
 
 
 class FlowOut(FlowListed):
-    """A flow, and how far it is."""
+    """A flow with its progress."""
 
     counts: dict[str, int]
-    """Its jobs by state."""
+    """Number of its jobs by state."""
 
 
 class FlowsOut(msgspec.Struct):
@@ -63,19 +63,19 @@ async def list_flows(call: Call, query: FlowsQuery) -> Answer:
 
 
 async def get_flow(call: Call, id: str) -> Answer:
-    """How far a flow is."""
+    """Show a flow and its progress."""
     status = await call.app.flows.handle(checked_text(id, "id")).status()
     return json(FlowOut(**_about(status), counts=status.counts))
 
 
 def _about(status: FlowStatus) -> dict[str, Any]:
-    said = msgspec.structs.asdict(status)
-    del said["counts"]
-    return {"status": said.pop("state"), **said}
+    fields = msgspec.structs.asdict(status)
+    del fields["counts"]
+    return {"status": fields.pop("state"), **fields}
 
 
 def endpoints() -> list[Endpoint]:
-    """Their part of the route table."""
+    """The routes of flows."""
     return [
         Endpoint("GET", "/v1/flows", "read", list_flows, {200: FlowsOut}),
         Endpoint("GET", "/v1/flows/{id}", "read", get_flow, {200: FlowOut}, problems=(JOB_NOT_FOUND,)),

@@ -1,4 +1,4 @@
-"""Answers that are kept for a while, by request id, for a client that never received them."""
+"""Cache of answers by request id, for clients that did not receive the answer to their request."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from ..core.errors import InvalidJob
 from .call import Answer
 
 KEPT_SECONDS = 60.0
-"""Seconds for which an answer is remembered: longer than a client repeats a request."""
+"""Seconds for which an answer is cached: longer than a client repeats a request."""
 KEPT_BYTES = 64 * 1024**2
-"""Bytes of answers that are remembered together; beyond, the oldest are forgotten."""
+"""Maximum bytes of cached answers; beyond, the oldest are dropped."""
 ENTRY = 500
-"""Bytes that an answer takes beside its body, about."""
+"""Approximate bytes of an entry in addition to the body."""
 REQUEST_LIMIT = 64
-"""Characters of a request's id."""
+"""Maximum characters of a request's id."""
 
 
-class Recall:
-    """Makes each request once, however often it comes, and remembers what it was answered.
+class IdempotencyCache:
+    """Executes each request id once, and caches the answer.
 
-    Only this process does: behind a balancer another one may be asked, and then nobody knows. What is safe to be sent
-    again is in the store protocol; this only spares most clients from it.
+    The cache is local to this process: behind a load balancer, another server may get the repeated request. The store
+    protocol defines which calls are safe to repeat; this cache only makes repeats rare.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[str, asyncio.Task[Answer]] = {}
         self._kept: dict[str, tuple[float, int]] = {}
-        """Those that are answered, oldest first: when, and how many bytes."""
+        """Answered requests, oldest first: time and bytes."""
         self._bytes = 0
 
     async def once(self, request: str, make: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
-        """The answer to this request, which is made now unless it was. It goes on when its client is gone."""
+        """The answer to a request, executed unless it already was. It continues if the client disconnects."""
         if len(request) > REQUEST_LIMIT:
             raise InvalidJob(f"a request's id has at most {REQUEST_LIMIT} characters, not {len(request)}")
         task = self._known.get(request)
@@ -45,7 +45,7 @@ class Recall:
         return await asyncio.shield(task)
 
     async def again(self, request: str) -> Answer | None:
-        """The answer to a request that came before, awaited where it is being made; None where it is not known."""
+        """The answer to an earlier request, awaited if it is still executing; None if unknown."""
         task = self._known.get(request)
         return None if task is None else await asyncio.shield(task)
 

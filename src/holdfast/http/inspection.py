@@ -1,4 +1,4 @@
-"""The store as a whole: numbers, queues, workers, settings; and whether the server is well."""
+"""Routes of statistics, queues, pauses, workers, settings and health checks."""
 
 from __future__ import annotations
 
@@ -18,110 +18,110 @@ logger = logging.getLogger("holdfast.http")
 
 
 async def stats(call: Call) -> Answer:
-    """Counts by state and queue, the number of live workers, and what may lose jobs as the store is."""
+    """Job counts by state and queue, the number of live workers, and durability warnings of the store."""
     found = await _stats(call)
     warnings = [shapes.StoreWarning(one.what, one.advice) for one in found.warnings]
     return json(shapes.StatsOut(found.counts, found.workers, [_queue(queue) for queue in found.queues], warnings))
 
 
 async def queues(call: Call) -> Answer:
-    """Every queue that has jobs, is paused or has live workers."""
+    """All queues that have jobs, are paused or have live workers."""
     return json(shapes.QueuesOut([_queue(queue) for queue in (await _stats(call)).queues]))
 
 
 async def _stats(call: Call) -> Stats:
-    """Of the queues that the token is for."""
+    """Statistics of the queues in the token's scope."""
     found, scope = await call.app.stats(), call.access.scope
     queues = [one for one in found.queues if scope is None or scope.covers_queue(one.name)]
     return Stats(queues, found.workers, found.warnings)
 
 
 async def pause(call: Call, name: str) -> Answer:
-    """Stop handing out a queue's jobs; those that run go on."""
+    """Pause a queue: no more of its jobs start; running jobs continue."""
     known = await call.app.pause(name)
     return json(shapes.Paused(name, paused=True, known=known))
 
 
 async def resume(call: Call, name: str) -> Answer:
-    """Hand out a queue's jobs again."""
+    """Resume a queue."""
     await call.app.resume(name)
     return json(shapes.Paused(name, paused=False))
 
 
 async def paused_tasks(call: Call) -> Answer:
-    """The tasks that are paused, or their jobs with certain arguments."""
+    """All pauses of tasks, or of their jobs with certain arguments."""
     found = await call.app.paused_tasks()
     return json(shapes.PausedTasksOut([shapes.PausedTask(one.task, one.where, moment(one.since)) for one in found]))
 
 
 async def pause_task(call: Call, name: str, body: shapes.Which) -> Answer:
-    """Start no more jobs of a task, or those with certain arguments; those that run go on."""
+    """Pause a task, or its jobs with certain arguments; running jobs continue."""
     known = await call.app.pause(task=name, where=body.where)
     return json(shapes.TaskPaused(name, body.where, paused=True, known=known))
 
 
 async def resume_task(call: Call, name: str, body: shapes.Which) -> Answer:
-    """Start them again; `where` is as it was when they were paused."""
+    """Resume a task; `where` must be the same as in the pause."""
     if not await call.app.resume(task=name, where=body.where):
         scope, paused = call.access.scope, await call.app.paused_tasks()
         names = ", ".join(one.name for one in paused if scope is None or scope.covers_task(one.task))
-        known = f"what is paused: {names}" if names else "nothing is"
+        known = f"paused are: {names}" if names else "nothing is paused"
         raise Refused(NOT_PAUSED, f"task {checked_pause(name, body.where).name} was not paused; {known}")
     return json(shapes.TaskPaused(name, body.where, paused=False))
 
 
 async def workers(call: Call) -> Answer:
-    """The live workers, and claims by hand."""
+    """The live workers and manual claims."""
     return json(shapes.WorkersOut(await call.app.workers()))
 
 
 async def list_settings(call: Call) -> Answer:
-    """Every setting that is kept in the store."""
+    """All settings stored in the store."""
     return json(shapes.SettingsOut(await call.app.config.list()))
 
 
 async def get_setting(call: Call, key: str) -> Answer:
-    """One setting that is kept in the store."""
+    """One setting stored in the store."""
     value = await call.app.config.get(key)
     if value is None:
-        raise Refused(NOT_SET, f"{key} is not set in this store: the environment or the default counts")
+        raise Refused(NOT_SET, f"setting {key} is not set in this store: the environment or the default applies")
     return json(shapes.Setting(key, value))
 
 
 async def put_setting(call: Call, key: str, body: shapes.NewValue) -> Answer:
-    """Keep a setting in the store, for everybody who uses it."""
+    """Store a setting for all clients and workers of the store."""
     name, value = await call.app.config.set(key, body.value)
     return json(shapes.Setting(name, value))
 
 
 async def delete_setting(call: Call, key: str) -> Answer:
-    """Forget a setting that is kept in the store."""
+    """Remove a setting from the store."""
     await call.app.config.unset(key)
     return nothing()
 
 
 async def health(_: Call) -> Answer:
-    """The server is alive, whatever the store is."""
+    """Liveness: the server answers; the store is not checked."""
     return json(shapes.Health("ok", "holdfast"))
 
 
 async def ready(call: Call) -> Answer:
-    """The store answers."""
+    """Readiness: the store answers."""
     try:
         async with asyncio.timeout(limits.READY_SECONDS):
             await call.parts.records.all("config")
     except (HoldfastError, TimeoutError) as error:
-        # Anybody may ask, and an error may name the store.
+        # Unauthenticated clients may call this, and the error may contain the store's URL.
         late = StoreUnavailable(f"the store did not answer within {limits.READY_SECONDS:g} s")
         call.parts.runtime.outages.failed("ready", error if isinstance(error, HoldfastError) else late)
-        detail = "the store does not answer; the server's log says more"
+        detail = "the store does not answer; the server's log has the error"
         raise Refused(STORE_UNAVAILABLE, detail, retry_safe=True, retry_after=limits.RETRY_AFTER) from error
     call.parts.runtime.outages.worked("ready")
     return json(shapes.Health("ok", "holdfast"))
 
 
 async def openapi(call: Call) -> Answer:
-    """This description."""
+    """The OpenAPI document."""
     return Answer(200, call.service.openapi)
 
 

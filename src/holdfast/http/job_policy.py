@@ -1,8 +1,8 @@
-"""Which jobs may be written over HTTP, by whatever way: insert, change, replace, schedule, flow, retry.
+"""Policy of the jobs that may be written over HTTP: by insert, change, replace, schedule, flow or retry.
 
-The server sets `check` as the guard of group commit for the time of each request, so that no way to write a job goes
-past it. Refused are shell commands that were not listed (`--allow-shell`), and names of the form `module:name`, which
-a worker would look up among the functions of a module, unless that module was named (`--trust`).
+The server sets `check` as the guard of group commit during each request, so every write of a job passes it. It refuses
+shell commands that are not in `--allow-shell`, and task names of the form `module:name`, which a worker would import,
+unless the module is in `--trust`.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from ..parts import Parts
 
 ALLOWED = frozenset({"command", "stdin"})
-"""What a shell job may be given: another folder or environment would make another command of the same words."""
+"""Keys of a shell job's payload that are allowed: `cwd` or `env` would change what the same command does."""
 NO_JOB = ""
-"""The task of a job that is not there: no job has it, so a change that asks for it is refused by the store."""
+"""The expected task of a missing job: no job has it, so the store refuses the change."""
 
 
 class JobRefused(Refused, InvalidJob):
-    """A job that may not be written over HTTP; nothing was stored."""
+    """A job that the policy refuses; nothing was stored."""
 
     def __init__(self, kind: Kind, detail: str) -> None:
         Refused.__init__(self, kind, detail)
 
 
 class JobPolicy:
-    """What one server lets its clients write."""
+    """The policy of one server."""
 
     def __init__(self, parts: Parts, allow_shell: frozenset[str], trust: frozenset[str]) -> None:
         self._parts = parts
@@ -44,10 +44,10 @@ class JobPolicy:
         self._trust = trust
         for name in trust:
             if not is_module(name):
-                raise ConfigError(f"trust= takes the name of a module, such as shop.jobs, not {name!r:.100}")
+                raise ConfigError(f"trust= takes module names, such as shop.jobs, not {name!r:.100}")
 
     async def check(self, jobs: Sequence[NewJob], changes: Sequence[Change]) -> Sequence[Change]:
-        """Raise JobRefused for what may not be written. The changes, made to apply to the task that was checked."""
+        """Raise JobRefused for a refused write; returns the changes, bound to the task that was checked."""
         for job in jobs:
             self.check_job(job)
         what_runs = [change for change in changes if _changes_what_runs(change)]
@@ -63,7 +63,7 @@ class JobPolicy:
                 payload = change.patch.payload
             if change.id in known:
                 self._check(tasks[change.id], payload, codec)
-            if change.expected_task not in (None, tasks[change.id]):  # the server in front of this one saw another
+            if change.expected_task not in (None, tasks[change.id]):  # the proxying server checked another task
                 tasks[change.id] = NO_JOB
         return [
             msgspec.structs.replace(change, expected_task=tasks[change.id]) if change.id in tasks else change
@@ -71,7 +71,7 @@ class JobPolicy:
         ]
 
     def check_job(self, job: NewJob) -> None:
-        """Raise JobRefused for a job that may not be written."""
+        """Raise JobRefused for a job that the policy refuses."""
         self._check(job.task, job.payload, job.codec)
 
     def _check(self, task: str, payload: bytes, codec: str) -> None:
@@ -82,8 +82,8 @@ class JobPolicy:
             module, _ = named
             raise JobRefused(
                 TASK_REFUSED,
-                f"task {task!r:.150} names a function of a module, which this server refuses; start it with"
-                f" --trust {module:.100} to accept names of that module, or register the function as a task",
+                f"task {task!r:.150} names a function of a module, which this server refuses; nothing was stored. Start"
+                f" the server with --trust {module:.100} to accept it, or register the function as a task",
             )
 
     def _check_shell(self, payload: bytes, codec: str) -> None:
@@ -96,17 +96,18 @@ class JobPolicy:
         if not isinstance(command, str) or command not in self._allow_shell:
             raise JobRefused(
                 SHELL_REFUSED,
-                "shell jobs are refused over HTTP, but for those commands that the server was started with"
-                " (--allow-shell)",
+                "this shell command is not allowed over HTTP; nothing was stored. Start the server with --allow-shell"
+                " and the exact command to accept it",
             )
         if unwanted := sorted(given.keys() - ALLOWED):
             raise JobRefused(
-                SHELL_REFUSED, f"over HTTP a shell job has a command and stdin alone, not {', '.join(unwanted)}"
+                SHELL_REFUSED,
+                f"over HTTP a shell job has only command and stdin, not {', '.join(unwanted)}; not stored",
             )
 
 
 def _changes_what_runs(change: Change) -> bool:
-    """Whether a change gives a job another payload, or has one that ended run again."""
+    """Whether a change replaces a job's payload, or restarts an ended job."""
     patch = change.patch
     if patch is None:
         return False

@@ -1,4 +1,4 @@
-"""Jobs: submit, look, operate."""
+"""Routes to submit, inspect and operate jobs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from ..parts import Parts
 
 RESERVED = "holdfast."
-"""How the names of tasks begin whose jobs Holdfast makes by itself, such as deliveries of webhooks."""
+"""Prefix of internal tasks, such as webhook deliveries; clients cannot submit them."""
 PAGE_LOOKS = 100
-"""How often the store is asked for one page; a page that ends early is short, and its cursor goes on."""
+"""Maximum reads of the store for one page; a shorter page has a cursor to continue from."""
 _decode_one = msgspec.json.Decoder(shapes.NewJobInBatch).decode
 
 
 async def submit(call: Call, body: shapes.NewJob) -> Answer:
-    """Store a job; the same Idempotency-Key again gives the same job, or replaces what it is to do."""
+    """Submit a job; a repeated Idempotency-Key returns the existing job, or replaces it if requested."""
     parts = call.parts
     await parts.runtime.open()
     options = task_options(parts, body.type).changed({**chosen(body), "key": _key(call)})
@@ -48,20 +48,20 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
         raise (await scoping.hidden(call, [error.job_id])).get(error.job_id, error) from None
     if id == job.id:
         return json(as_stored(job, parts.runtime.clock.now()), 201)
-    then = "look at the job before you send it again"
+    then = "read the job before you send the request again"
     try:
         with Writes(f"the replacing of job {id!r}", then, made=int(options.replace), retry_safe=False):
             if hidden := await scoping.hidden(call, [id]):
                 raise hidden[id]
             known = await call.app.job(id)
         return json(job_out(known), 200)
-    except JobNotFound:  # it has ended and is removed, and its key is still remembered
+    except JobNotFound:  # ended and removed, but its key is still remembered
         asked = as_stored(job, parts.runtime.clock.now())
         return json(msgspec.structs.replace(asked, id=id, status=shapes.REMOVED), 200)
 
 
 async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
-    """Store many jobs in one round trip; each is taken or refused on its own."""
+    """Submit many jobs in one request; each is stored or refused individually."""
     parts = call.parts
     await parts.runtime.open()
     made: list[NewJob | Refused] = []
@@ -79,29 +79,29 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
             made.append(job)
     jobs = [one for one in made if isinstance(one, NewJob)]
     stored = await parts.enqueue.insert_all(jobs) if jobs else []
-    others = [_known(told) for told in stored]
+    others = [_known(one) for one in stored]
     new = {job.id for job in jobs}
     hidden, ids = await scoping.hidden(call, [id for id in others if id and id not in new]), iter(stored)
     answers: list[shapes.BatchAnswer] = []
     for one in made:
-        told = one if isinstance(one, Refused) else next(ids)
-        told = hidden.get(_known(told), told)
-        if isinstance(told, HoldfastError) and not isinstance(told, Refused):
-            told = refused(told)
-        if isinstance(told, Refused):
-            answers.append(shapes.BatchAnswer(told.kind.status, problem=told.problem))
+        result = one if isinstance(one, Refused) else next(ids)
+        result = hidden.get(_known(result), result)
+        if isinstance(result, HoldfastError) and not isinstance(result, Refused):
+            result = refused(result)
+        if isinstance(result, Refused):
+            answers.append(shapes.BatchAnswer(result.kind.status, problem=result.problem))
         else:
-            answers.append(shapes.BatchAnswer(201 if isinstance(one, NewJob) and told == one.id else 200, told))
+            answers.append(shapes.BatchAnswer(201 if isinstance(one, NewJob) and result == one.id else 200, result))
     return json(shapes.BatchOut(answers))
 
 
-def _known(told: object) -> str:
-    """The job that the answer to an insert names; "" for none."""
-    return told if isinstance(told, str) else told.job_id if isinstance(told, KeyConflict) else ""
+def _known(result: object) -> str:
+    """The job id in the result of an insert; "" for none."""
+    return result if isinstance(result, str) else result.job_id if isinstance(result, KeyConflict) else ""
 
 
 async def get(call: Call, id: str) -> Answer:
-    """One job as it is now."""
+    """The current state of one job."""
     return json(job_out(await call.app.job(checked_text(id, "id"))))
 
 
@@ -111,7 +111,7 @@ async def list_jobs(call: Call, query: shapes.JobsQuery) -> Answer:
 
 
 async def cancel(call: Call, id: str) -> Answer:
-    """End a waiting job, ask a running one to stop."""
+    """Cancel a waiting job, or ask a running job to stop."""
     with Writes(f"the cancelling of job {id!r}", "cancel it again") as writes:
         cancelled = await call.app.cancel(checked_text(id, "id"))
         writes.made += cancelled
@@ -119,19 +119,19 @@ async def cancel(call: Call, id: str) -> Answer:
 
 
 async def retry(call: Call, id: str) -> Answer:
-    """Run an ended job again, from attempt 0; or a waiting one at once."""
+    """Retry an ended job from attempt 0, or start a waiting job now."""
     return json(job_out(await call.app.retry(checked_text(id, "id"))))
 
 
 async def delete(call: Call, id: str) -> Answer:
-    """Remove a job that is not running."""
+    """Delete a job that is not running."""
     await call.app.delete(checked_text(id, "id"))
     return nothing()
 
 
 async def output(call: Call, id: str, query: shapes.OutputQuery) -> Answer:
-    """What a job has printed, from a position on; Holdfast-Next-Position says where to go on."""
-    await call.parts.handles.record(checked_text(id, "id"))  # a job without output is told from one that there is not
+    """The output of a job from a position; the header Holdfast-Next-Position is where to continue."""
+    await call.parts.handles.record(checked_text(id, "id"))  # JobNotFound, rather than empty output
     data, following = bytearray(), query.position
     for piece in await call.app.output(id, query.position):
         data += piece.data[max(0, query.position - piece.position) :]
@@ -140,20 +140,20 @@ async def output(call: Call, id: str, query: shapes.OutputQuery) -> Answer:
 
 
 async def list_dead(call: Call, query: shapes.DeadQuery) -> Answer:
-    """A page of the dead letters, newest first."""
+    """A page of dead jobs, newest first."""
     return await _page(call, query, State.DEAD)
 
 
 async def retry_dead(call: Call, id: str) -> Answer:
-    """Run a dead job again, from attempt 0."""
+    """Retry a dead job from attempt 0."""
     job = await call.app.job(checked_text(id, "id"))
     if job.state != State.DEAD:
-        raise InvalidState(id, job.state, "it is not among the dead letters")
+        raise InvalidState(id, job.state, "only dead jobs can be retried here; it was not changed")
     return json(job_out(await call.app.retry(id)))
 
 
 async def retry_all_dead(call: Call, body: shapes.RetryDead) -> Answer:
-    """Run all dead jobs again, or those of one queue."""
+    """Retry all dead jobs, or those of one queue."""
     seen = deque[Changed](maxlen=1)
     await call.app.bulk.retry_dead(queue=body.queue, dry_run=body.dry_run, progress=seen.append)
     [done] = seen
@@ -161,7 +161,7 @@ async def retry_all_dead(call: Call, body: shapes.RetryDead) -> Answer:
 
 
 async def _page(call: Call, query: shapes.JobsQuery | shapes.DeadQuery, state: str | list[str] | None) -> Answer:
-    """A page that ends at its limit, or before it has too many bytes; a job that has more stands alone on one."""
+    """A page of up to `limit` jobs and `PAGE_BYTES` bytes; a larger job gets a page of its own."""
 
     async def read(limit: int) -> tuple[list[bytes], str | None]:
         page = await call.app.jobs(
@@ -170,14 +170,14 @@ async def _page(call: Call, query: shapes.JobsQuery | shapes.DeadQuery, state: s
         return [encode(job_out(job)) for job in page.jobs if scoping.shown(call, job)], page.cursor
 
     jobs, cursor, room = list[bytes](), query.cursor, limits.PAGE_BYTES
-    for _ in range(PAGE_LOOKS):  # more than enough, but for a token that is shown only some of the jobs
+    for _ in range(PAGE_LOOKS):  # reached only by a token whose scope hides most jobs
         if len(jobs) >= query.limit:
             break
         found, following = await read(min(limits.PAGE_STEP, query.limit - len(jobs)))
         sizes = accumulate(len(job) for job in found)
         fitting = sum(size <= room for size in sizes)
         if fitting < len(found):
-            # Only the store can say where a page goes on: ask for one that ends here.
+            # Only the store can make a cursor: read again with the limit that fits.
             if fitting or not jobs:
                 found, cursor = await read(max(1, fitting))
                 jobs += found
@@ -192,8 +192,8 @@ def _key(call: Call) -> str:
     given = call.header(b"idempotency-key")
     if not given:
         raise InvalidJob(
-            f"the header Idempotency-Key is missing: 1 to {KEY_LIMIT} characters of your own choice for this job, so "
-            "that the same request sent again is the same job"
+            f"the job was not stored: the header Idempotency-Key is missing. Choose 1 to {KEY_LIMIT} characters for "
+            "this job, so that a repeated request returns the same job"
         )
     try:
         return checked_text(given.decode(), "Idempotency-Key")
@@ -202,17 +202,19 @@ def _key(call: Call) -> str:
 
 
 def task_options(parts: Parts, name: str) -> Options:
-    """A task's own options, where it is known here; InvalidJob where its jobs cannot be made over HTTP."""
+    """The options of a task if it is registered; InvalidJob if its jobs cannot be submitted over HTTP."""
     if name.startswith(RESERVED):
-        raise InvalidJob(f"task {name!r} is Holdfast's own: nobody else submits its jobs")
+        raise InvalidJob(f"task {name!r} is internal to Holdfast: its jobs cannot be submitted")
     task = parts.registry.tasks.get(name)
     if task is not None and task.codec is not None:
-        raise InvalidJob(f"task {name!r} has a codec of its own: its jobs cannot be made of JSON")
+        raise InvalidJob(
+            f"task {name!r} has its own codec: its jobs cannot be submitted as JSON; enqueue them in Python"
+        )
     return Options() if task is None else task.options
 
 
 def made_job(parts: Parts, name: str, payload: bytes, options: Options) -> NewJob:
-    """The job of a task with this payload, checked: where the task is known here, its arguments too."""
+    """A validated job of a task with this payload; the arguments are validated if the task is registered."""
     task = parts.registry.tasks.get(name)
     if task is not None and not task.built_in:
         task.decode(payload)
@@ -220,13 +222,13 @@ def made_job(parts: Parts, name: str, payload: bytes, options: Options) -> NewJo
 
 
 def as_stored(job: NewJob, now: int) -> shapes.JobOut:
-    """A job that was stored just now, without asking the store again: its times are by the server's clock.
+    """A job that was just stored, without reading it: its times are from the server's clock.
 
-    It is what `job_out` would say of its record, made faster: that of an empty job, changed.
+    Equals `job_out` of its record, but faster: a modified copy of an empty job.
     """
     due, created = first_run_at(job, now), moment(now)
-    said = extra.read(job.extra)
-    expires = said.expires_at if said.expires_in is None else now + int(said.expires_in * MICROS)
+    internal = extra.read(job.extra)
+    expires = internal.expires_at if internal.expires_in is None else now + int(internal.expires_in * MICROS)
     return msgspec.structs.replace(
         _BLANK,
         **dict(zip(_SAME, _same(job), strict=True)),

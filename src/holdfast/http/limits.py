@@ -1,4 +1,4 @@
-"""What one client may ask for, in bytes, pieces and seconds."""
+"""Limits of the HTTP service: bytes, counts and seconds."""
 
 from __future__ import annotations
 
@@ -10,51 +10,50 @@ HEADERS = 64 * KIB
 HEADERS_SECONDS = 10.0
 """Seconds for a request's line and headers to arrive."""
 LINGER_SECONDS = 1.0
-"""Seconds for which a refused connection takes in what still comes (`HEADERS` bytes at the most): a reset would take
-the answer with it."""
+"""Seconds for which a refused connection still reads, up to `HEADERS` bytes: a reset would discard the answer."""
 BODY_MARGIN = 64 * KIB
-"""Bytes of a body beyond the largest payload."""
+"""Bytes that a body may have in addition to the largest payload."""
 SMALL = 64 * KIB
-"""Bytes of a body that is not counted among those that a server holds (`budget.py`)."""
+"""Bytes up to which a body does not count against the budget (`budget.py`)."""
 BATCH = 16 * MIB
-"""Bytes of a batch."""
+"""Maximum bytes of a batch."""
 BATCH_JOBS = 1000
-"""Jobs of a batch: what one commit takes, so that nobody else waits for longer."""
+"""Maximum jobs of a batch: the size of one commit, so that other clients do not wait longer."""
 VALUES = 2_000_000
-"""Values of a body, about: decoded, a short one takes fifty times the bytes that it has in the body."""
+"""Approximate maximum of values in a body: decoded, a short value takes 50 times its bytes."""
 DISCARDED = 16 * MIB
-"""Bytes beyond a body's limit that are still taken in, and thrown away, so that its client sees why it is refused."""
+"""Bytes beyond a body's limit that are read and discarded, so that the client can read the refusal."""
 BODY_SECONDS = 30.0
 """Seconds for a whole body to arrive."""
 KEEP_ALIVE = 15.0
 """Seconds for which a connection may be idle."""
 UNREAD_SECONDS = 30.0
-"""Seconds in which a client reads nothing of its answer, or of a stream, until it is cut off."""
-PAGE_DEFAULT, PAGE_MOST = 50, 200
-"""Jobs of a page: unless told otherwise, and at the most."""
+"""Seconds after which a client that does not read its answer or stream is disconnected."""
+PAGE_DEFAULT, MAX_PAGE = 50, 200
+"""Jobs of a page: default and maximum."""
 PAGE_BYTES = 4 * MIB
-"""Bytes of a page of more than one job."""
+"""Maximum bytes of a page with more than one job."""
 PAGE_STEP = 16
-"""Jobs of a page that are read at once: each may carry megabytes."""
-CLAIMS_MOST = 100
-"""Jobs of one claim."""
-CLAIM_WAIT_MOST = 60.0
+"""Jobs per read while a page is filled: each may have megabytes."""
+MAX_CLAIMS = 100
+"""Maximum jobs of one claim."""
+MAX_CLAIM_WAIT = 60.0
 """Seconds that a claim may wait for jobs."""
 STREAMS = 256
-"""Streams of events, and claims that wait, each: beyond, clients are sent away with 503."""
+"""Maximum event streams, and maximum waiting claims; further requests get 503."""
 SERVER_CONNECTIONS = 4096
-"""Connections of one server process, where it may open so many files."""
+"""Maximum connections of one server process, if its limit of open files allows them."""
 STRANGERS = 64
-"""Connections without a token of one address from which none came of late (`room.py`)."""
+"""Unauthenticated connections of one address without a recent valid token (`connection_limits.py`)."""
 FILES = 128
-"""Files that a server process opens for other things than connections, at the most."""
-TOLD = FILES // 2
-"""Connections beyond the most that are told so; whatever comes then is cut off at once."""
+"""Maximum files that a server process opens besides connections."""
+REFUSED_WITH_ANSWER = FILES // 2
+"""Connections over the maximum that get an answer; further ones are closed without one."""
 READY_SECONDS = 5.0
-"""Seconds in which a store that is well answers."""
+"""Seconds within which the store must answer a readiness check."""
 RETRY_AFTER = "1"
-"""Seconds after which a client may try again what failed for now."""
+"""Seconds after which a client may retry after 429 or 503."""
 LOG_EVERY = 10.0
-"""Seconds between two lines of the log that say the same of one client."""
+"""Seconds between two identical log lines about one client."""
 OPEN_EVERY = 1.0
-"""Seconds between attempts to open a store that was down when the server started."""
+"""Seconds between attempts to open a store that is unavailable at start."""

@@ -1,4 +1,4 @@
-"""`GET /metrics`: what this server has seen, and what the store holds, for Prometheus."""
+"""`GET /metrics`: Prometheus metrics of this server and its store."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from .call import Answer, Call
 
 
 async def metrics(call: Call) -> Answer:
-    """Metrics in the text format of Prometheus."""
+    """Metrics in the Prometheus text format."""
     service = call.service
     return Answer(200, service.metrics.page(await service.depths.look()), CONTENT_TYPE)

@@ -1,4 +1,4 @@
-"""Hints for stores that listen over HTTP: one listener of the server's store per topic, however many listen for it."""
+"""Notification streams for remote stores: one listener on the server's store per topic, shared by all streams."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import msgspec
 from ..store.protocol import Listener
 from ..store.rpc import EMPTY_LINE_EVERY
 
-STREAMS_MOST = 1024
-"""Streams of one server; whoever comes later polls."""
-TOPICS_MOST = 10_000
-"""Topics of one stream; whoever listens for more polls for the rest."""
+MAX_STREAMS = 1024
+"""Maximum streams of one server; further clients poll."""
+MAX_TOPICS = 10_000
+"""Maximum topics of one stream; clients poll for further ones."""
 LONG = 3600.0
-"""Seconds after which a listener without notifications is notified anyway: a notification is only a hint."""
+"""Seconds after which a listener without notifications wakes anyway."""
 
 
-class Hints:
-    """Every stream of this server, by name."""
+class Notifications:
+    """All notification streams of this server, by name."""
 
     def __init__(self, listen: Callable[[str], Listener]) -> None:
         self._listen = listen
@@ -31,20 +31,20 @@ class Hints:
         return len(self._streams)
 
     def open(self, name: str, topics: Iterable[str]) -> Stream:
-        """A new stream for these topics."""
+        """Open a stream for these topics."""
         stream = self._streams[name] = Stream(name)
         self.change(name, topics, ())
         return stream
 
     def change(self, name: str, add: Iterable[str], remove: Iterable[str]) -> bool:
-        """Listen for more, or for less; False where there is no such stream (any more)."""
+        """Add and remove topics of a stream; False if the stream does not exist."""
         stream = self._streams.get(name)
         if stream is None:
             return False
         for topic in stream.topics.intersection(remove):
             self._drop(stream, topic)
         for topic in add:
-            if len(stream.topics) >= TOPICS_MOST:
+            if len(stream.topics) >= MAX_TOPICS:
                 break
             stream.topics.add(topic)
             watch = self._watches.get(topic)
@@ -54,7 +54,7 @@ class Hints:
         return True
 
     def close(self, stream: Stream) -> None:
-        """Nobody reads this stream any more."""
+        """Close a stream and the listeners that only it used."""
         if self._streams.pop(stream.name, None) is not None:
             for topic in list(stream.topics):
                 self._drop(stream, topic)
@@ -69,7 +69,7 @@ class Hints:
 
 
 class Stream:
-    """What one client listens for, and what was notified since the last answer."""
+    """The topics of one client, and those notified since the last answer."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,12 +78,12 @@ class Stream:
         self._news = asyncio.Event()
 
     def notify(self, topic: str) -> None:
-        """Tell the client of this topic, once."""
+        """Mark a topic as notified."""
         self._notified[topic] = None
         self._news.set()
 
     async def news(self) -> bytes:
-        """A line of JSON per topic that rang; an empty one where none did for a while."""
+        """One line of JSON per notified topic; an empty line after `EMPTY_LINE_EVERY` seconds without any."""
         with suppress(TimeoutError):
             async with asyncio.timeout(EMPTY_LINE_EVERY):
                 await self._news.wait()
@@ -93,7 +93,7 @@ class Stream:
 
 
 class _Watch:
-    """One topic's listener, and who wants to hear it."""
+    """The listener of one topic, and the streams that use it."""
 
     def __init__(self, topic: str, listener: Listener) -> None:
         self.streams: set[Stream] = set()

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 description, made from the route table and the types by which requests are really decoded."""
+"""The OpenAPI 3.1 document, generated from the route table and the types that decode requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVERYWHERE = (BAD_REQUEST, WRONG_ORIGIN, WRONG_HOST, INVALID)
 GUARDED = (UNAUTHORIZED, FORBIDDEN, STORE_UNAVAILABLE)
 WITH_BODY = (TOO_SLOW, TOO_LARGE, WRONG_TYPE, BUSY)
 LINKED = ("get_jobs_id", "get_jobs_id_output", "post_jobs_id_cancel", "post_jobs_id_retry", "delete_jobs_id")
-"""What can be done next with a job that was submitted."""
+"""Operations linked from a submitted job."""
 SETTLING = ("extend", "complete", "release", "fail")
 
 
@@ -43,7 +43,7 @@ def describe(endpoints: Sequence[Endpoint]) -> bytes:
     types = _types(endpoints)
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     by_type = dict(zip(types, schemas, strict=True))
-    # A job of a batch is decoded on its own, so that one that is wrong harms no other.
+    # Jobs of a batch are decoded one by one, so that an invalid one does not affect the others.
     components["Batch"]["properties"]["jobs"]["items"] = by_type[NewJobInBatch]
     components["BatchAnswer"]["properties"]["problem"] = {"anyOf": [by_type[Problem], {"type": "null"}]}
     paths: dict[str, Any] = {}
@@ -64,7 +64,7 @@ def describe(endpoints: Sequence[Endpoint]) -> bytes:
 
 
 def problems_of(endpoint: Endpoint) -> list[Kind]:
-    """Every problem that an endpoint can answer with, by status."""
+    """All problems that an endpoint can return, sorted by status."""
     kinds = [*EVERYWHERE, *endpoint.problems]
     if endpoint.role is not None or endpoint.path == "/ready":
         kinds += GUARDED if endpoint.role is not None else [STORE_UNAVAILABLE]
@@ -153,7 +153,7 @@ def _responses(endpoint: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _links(endpoint: Endpoint) -> dict[str, Any]:
-    """Where an answer leads, so that a program can follow it."""
+    """OpenAPI links from an answer to the next operations."""
     if (endpoint.method, endpoint.path) == ("POST", "/v1/jobs"):
         return {name: {"operationId": name, "parameters": {"id": "$response.body#/id"}} for name in LINKED}
     if (endpoint.method, endpoint.path) == ("POST", "/v1/claims"):
@@ -171,7 +171,7 @@ def _links(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that is not there is null; one that is there is not."""
+    """The schema of a query parameter without null: an absent parameter is null, a present one never."""
     if "anyOf" not in schema:
         return {name: value for name, value in schema.items() if name != "default" or value is not None}
     [kept] = [one for one in schema["anyOf"] if one != {"type": "null"}]

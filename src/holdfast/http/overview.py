@@ -1,4 +1,4 @@
-"""All of it at once: search, count and change many, errors in groups, what charts show, and who asks."""
+"""Routes of the dashboard: search, count and bulk changes, error groups, time series, and the caller's access."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from .endpoint import Endpoint
 
 ROW_TEXT = 200
-"""Characters of what may be long, in a row of a list."""
+"""Maximum characters of payload and error in a row of a list."""
 ROW_TAGS = 10
-"""Tags of a job that a row of a list shows."""
+"""Maximum tags in a row of a list."""
 
 Text = Annotated[str, Meta(max_length=TEXT_LIMIT)]
 Fingerprint = Annotated[str, Meta(max_length=64, description="As GET /v1/errors gives it.")]
@@ -42,24 +42,24 @@ JobId = Annotated[str, Meta(min_length=1, max_length=KEY_LIMIT)]
 
 
 class Which(Body, kw_only=True):
-    """Which jobs are meant; every given part must match."""
+    """A filter of jobs; all given parts must match."""
 
     state: list[str] | None = None
-    """A state or an everyday word for one; may be given again."""
+    """A state, or its alias such as `pending`; repeatable."""
     queue: Name | None = None
     type: Name | None = None
     tag: Name | None = None
     text: Text | None = None
-    """Somewhere in id, key, type, error or payload."""
+    """Contained in id, key, type, error or payload."""
     error: Fingerprint | None = None
-    """Its last error is of this group."""
+    """The group of its last error."""
     since: Moment | None = None
-    """Enqueued then or later."""
+    """Enqueued at this time or later."""
     until: Moment | None = None
-    """Enqueued then or before."""
+    """Enqueued at this time or earlier."""
 
     def filter(self, scope: Scope | None) -> Filter:
-        """The same in the app's words, for a token of this scope."""
+        """The filter for the app, restricted to a token's scope."""
         return Filter(
             state=self.state,
             queue=self.queue,
@@ -85,7 +85,7 @@ class SearchQuery(Which, kw_only=True):
 
 
 class JobRow(msgspec.Struct):
-    """A job in a list: what is long is cut short, and most is left out."""
+    """A job in a list, with few fields and long texts shortened."""
 
     id: str
     type: str
@@ -108,39 +108,39 @@ class JobRow(msgspec.Struct):
 
 
 class SearchOut(msgspec.Struct):
-    """Some jobs, newest first, and how far they were looked for."""
+    """Matching jobs, newest first, and how many jobs were read to find them."""
 
     jobs: list[JobRow]
     cursor: str | None
-    """Goes on from here; null: there are no more."""
+    """Where to continue; null: there are no more."""
     looked: int
-    """Jobs that were read."""
+    """Number of jobs read."""
     back_to: datetime | None
-    """When the last of these was enqueued."""
+    """When the last of them was enqueued."""
 
 
 class Bulk(Body, kw_only=True):
-    """What to do, and with which jobs: those of some ids, or all that match."""
+    """A bulk operation on jobs with these ids, or on all that match a filter."""
 
     action: Literal["cancel", "retry", "delete"]
     ids: Annotated[list[JobId], Meta(min_length=1, max_length=CHANGE_LIMIT)] | None = None
     filter: Which | None = None
     all: bool = False
-    """Every job. A filter that names nothing, or nothing but `until`, is refused without it."""
+    """All jobs. An empty filter, or one with only `until`, is refused without it."""
     cursor: Cursor | None = None
-    """As the last step gave it."""
+    """As returned by the last step."""
     dry_run: bool = False
-    """Say what matches, and change nothing."""
+    """Only count matching jobs; change nothing."""
 
 
 class ErrorsQuery(Body):
-    """Whose errors: of all jobs, or of the dead alone."""
+    """Errors of all jobs, or only of dead ones."""
 
     dead: bool = False
 
 
 class RatesQuery(Body):
-    """How far back, in which steps, and whether by queue."""
+    """Period, step, and whether to group by queue."""
 
     since: Span = 3600
     step: Step = 60
@@ -148,56 +148,56 @@ class RatesQuery(Body):
 
 
 class RatesOut(msgspec.Struct):
-    """How claims ended, by step, queue and outcome."""
+    """Number of ended claims by step, queue and outcome."""
 
     rates: list[Rate]
 
 
 class DepthsQuery(Body):
-    """How far back, and in which steps."""
+    """Period and step."""
 
     since: Span = 3600
     step: Step = 60
 
 
 class DepthsOut(msgspec.Struct):
-    """How many jobs stood queued. A server notes it once a minute; where none ran, there is a gap."""
+    """Number of queued jobs over time, recorded by servers once a minute; no server, no value."""
 
     depths: list[Depth]
 
 
 class Me(msgspec.Struct):
-    """Who asks, and whom."""
+    """The caller's access, and the server."""
 
     roles: list[str]
-    """What the caller may do."""
+    """Roles of the caller's token."""
     queues: list[str]
-    """Those that its token is for, by name or pattern; empty: all. The same holds for `tasks`."""
+    """Queues in the token's scope, by name or pattern; empty: all. `tasks` likewise."""
     tasks: list[str]
     expires_at: datetime | None
-    """When its token ends."""
+    """When the token expires."""
     version: str
     store: str
-    """What kind of store it is."""
+    """The kind of store."""
     now: datetime
-    """By the server's clock."""
+    """The server's time."""
     extras: list[str]
-    """What this server does beyond the API: `kill_worker` in the demo's."""
+    """Additional operations of this server: `kill_worker` in the demo."""
 
 
 async def search(call: Call, query: SearchQuery) -> Answer:
-    """Jobs that match, newest first, among the next 10,000; in short form."""
+    """Search the next 10,000 jobs, newest first; matches in short form."""
     found = await call.app.bulk.search(query.filter(call.access.scope), limit=query.limit, cursor=query.cursor)
     return json(SearchOut([_row(job) for job in found.jobs], found.cursor, found.looked, found.back_to))
 
 
 async def count(call: Call, query: CountQuery) -> Answer:
-    """How many jobs match; `exact` is false where there are more than were looked at."""
+    """Count matching jobs; `exact` is false if not all jobs were read."""
     return json(await call.app.bulk.count(query.filter(call.access.scope)))
 
 
 async def bulk(call: Call, body: Bulk) -> Answer:
-    """Cancel, retry or delete many jobs, a step at a time: call again with the cursor until it is null."""
+    """Cancel, retry or delete many jobs in steps: repeat with the returned cursor until it is null."""
     scope = call.access.scope
     wanted = None if body.filter is None else body.filter.filter(scope)
     if wanted is None and body.all and not body.ids:
@@ -215,22 +215,22 @@ async def errors(call: Call, query: ErrorsQuery) -> Answer:
 
 
 async def rates(call: Call, query: RatesQuery) -> Answer:
-    """How claims ended over time, with the time they waited and ran."""
+    """Number of ended claims over time, with wait and run times."""
     return json(RatesOut(await call.app.timeseries.rates(query.since, query.step, by_queue=query.queues)))
 
 
 async def depths(call: Call, query: DepthsQuery) -> Answer:
-    """How many jobs stood queued over time."""
+    """Number of queued jobs over time."""
     return json(DepthsOut(await call.app.timeseries.depth_by_minute(query.since, query.step)))
 
 
 async def explain(call: Call, id: str) -> Answer:
-    """Why a job is not running, in words."""
+    """Explain why a job is not running."""
     return json(await call.app.explain(checked_text(id, "id")))
 
 
 async def me(call: Call) -> Answer:
-    """What the caller may do, and which server this is. Any token will do."""
+    """The caller's roles and scope, and the server's version. Any valid token is accepted."""
     await call.admit()
     access, scope = call.access, call.access.scope or Scope()
     extras = [one.handler.__name__ for one in call.service.extra]
@@ -263,7 +263,7 @@ def _row(job: Job) -> JobRow:
 
 
 def endpoints() -> list[Endpoint]:
-    """Their part of the route table."""
+    """The routes of this module."""
     from .endpoint import Endpoint
 
     return [

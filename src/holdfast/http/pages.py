@@ -1,7 +1,7 @@
-"""The dashboard's files over HTTP: open to all, since they hold nothing; what they show comes through the API.
+"""Routes of the dashboard's static files. They need no token: they contain no data, which comes from the API.
 
-The policy lets the page run its own files and nothing else: no inline script or style, no other host, no frame around
-it; and, where the browser knows Trusted Types, no text that could become markup.
+The content security policy allows only the dashboard's own files: no inline script or style, no other host, no
+framing, and with Trusted Types no text that becomes markup.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ POLICY = (
 
 
 def served(call: Call, file: File) -> Answer:
-    """A file as an answer. The browser keeps it, and asks for it again by its tag."""
+    """A file as an answer, revalidated by its ETag."""
     known = [
         tag.strip().removeprefix("W/") for tag in (call.header(b"if-none-match") or b"").decode("latin-1").split(",")
     ]
@@ -54,12 +54,12 @@ async def part(call: Call, name: str) -> Answer:
     """A file of the dashboard."""
     file = files().get(name)
     if file is None:
-        raise Refused(NOT_FOUND, f"the dashboard has no {name!r:.100}")
+        raise Refused(NOT_FOUND, f"the dashboard has no file {name!r:.100}")
     return served(call, file)
 
 
 def endpoints() -> list[Endpoint]:
-    """Their part of the route table, which is no part of the API."""
+    """The routes of the dashboard, which are not part of the API."""
     return [
         Endpoint("GET", "/", None, page, {200: "text/html"}),
         Endpoint("GET", "/dashboard/{name}", None, part, {200: "text/plain"}, problems=(NOT_FOUND,)),

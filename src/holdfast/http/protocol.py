@@ -1,11 +1,12 @@
-"""The connection below the service: uvicorn's, with limits that it does not have.
+"""The HTTP connection: uvicorn's protocol class with additional limits.
 
-1. Line and headers arrive within a time and a size, bodies within a time, or the client is told and cut off.
-2. Nothing follows a body: a trailer would be a header that comes when the door has let its request in.
-3. A client that stops reading its answer is cut off.
-4. A request that waits learns that another stands behind it: from then on nobody hears whether the client is there.
-5. What is not HTTP gets a problem document like everything else.
-6. `room.py` says which connections may stay, and hears from which of them a valid token came.
+1. Request line and headers have a time and a size limit, bodies a time limit; beyond, the client gets an error and is
+   disconnected.
+2. Trailers are refused: they would be headers that arrive after authentication.
+3. A client that stops reading its answer is disconnected.
+4. A waiting request is notified when another follows on the connection: from then on a disconnect cannot be seen.
+5. Malformed HTTP gets a problem document too.
+6. `connection_limits.py` decides which connections stay open, and is notified of valid tokens.
 """
 
 from __future__ import annotations
@@ -18,72 +19,72 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from . import limits
 from .call import ADMITTED, FOLLOWED, REFUSED, encode, problem
-from .connection_limits import Room
+from .connection_limits import ConnectionLimits
 from .problems import BAD_REQUEST, BUSY, CONTENT_TYPE, TOO_SLOW, Kind, Problem, Refused
 
 HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "The request's line and headers are too large")
 
 
 ADMITTED_EVERY = 60.0
-"""Seconds after which the room hears of a connection's valid token again."""
-HEADERS_DETAIL = f"they may have {limits.HEADERS} bytes"
-TRAILERS = "there is something behind the body: trailers are not taken here"
+"""Seconds between two reports of a connection's valid token to `ConnectionLimits`."""
+HEADERS_DETAIL = f"request line and headers may have at most {limits.HEADERS} bytes together"
+TRAILERS = "the request has trailers after its body, which this server does not accept"
 
 
 async def _too_large(_: Scope, __: Receive, send: Send) -> None:
-    """What a request with too large headers is handed to, where they came all at once; the connection ends with it."""
+    """The ASGI app for a request whose headers are too large; closes the connection."""
     await problem(Refused(HEADERS_TOO_LARGE, HEADERS_DETAIL, connection="close")).send(send)
 
 
 async def _too_many(_: Scope, __: Receive, send: Send) -> None:
-    """What a request is handed to that came on one connection too many."""
-    detail = "this server has as many connections as it takes"
+    """The ASGI app for a request on a connection over the limit."""
+    detail = "this server has reached its maximum of connections; nothing was done, try again"
     busy = Refused(BUSY, detail, retry_safe=True, retry_after=limits.RETRY_AFTER, connection="close")
     await problem(busy).send(send)
 
 
 class Connection(HttpToolsProtocol):
-    """One client's connection. What arrives whole, as most requests do, costs no timer."""
+    """One client's connection. A request that arrives in one piece needs no timer."""
 
     _header_bytes = 0
     _in_headers = True
     _bare_bytes = 0
-    """Of a request's body, since there was last something of it among what came: sizes of chunks, and trailers."""
+    """Bytes received since the last piece of the body: chunk sizes and trailers."""
     _malformed: str | None = None
-    """What is wrong with the request, where we know better than the parser."""
+    """The error of the request, if more precise than the parser's."""
     _late: asyncio.TimerHandle | None = None
-    """Runs while a request has begun to arrive and is not whole."""
+    """Runs while a request has arrived in part."""
     _unread: asyncio.TimerHandle | None = None
     _peer = ""
     _proxied = False
-    """It comes from a proxy that is trusted."""
+    """The peer is a trusted proxy."""
     _address = ""
-    """Of the client: the peer's, or the one that a proxy forwards."""
+    """The client's address: the peer's, or the one forwarded by a proxy."""
     _admitted_at = float("-inf")
     _refused = False
-    """It was told why, and is about to be closed."""
+    """An error was sent, and the connection is about to close."""
 
-    def __init__(self, room: Room, *given: Any, **named: Any) -> None:
+    def __init__(self, connection_limits: ConnectionLimits, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self._room = room
+        self._connection_limits = connection_limits
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
         now = self.loop.time()
         self._peer = self.client[0] if self.client else ""
-        self._proxied = self._room.trusts(self._peer)
-        over = self._room.over(len(self.connections), now)
-        if over > limits.TOLD:
+        self._proxied = self._connection_limits.trusts(self._peer)
+        over = self._connection_limits.over(len(self.connections), now)
+        if over > limits.REFUSED_WITH_ANSWER:
             transport.abort()
         elif over > 0:
             self.app = _too_many
-        elif not self._proxied and not self._room.enter(self, self._peer, now):
+        elif not self._proxied and not self._connection_limits.enter(self, self._peer, now):
             transport.abort()
         self._late = self.loop.call_later(limits.HEADERS_SECONDS, self._headers_late)
 
     @property
     def idle(self) -> bool:
-        """No request on it waits for its answer, but for one with a wrong token."""
+        """Whether no request is being answered, except one with a wrong token."""
         return self._answered or REFUSED in self.cycle.scope
 
     @property
@@ -92,7 +93,7 @@ class Connection(HttpToolsProtocol):
         return last is None or last.response_complete
 
     def cut(self) -> None:
-        """Close it now; it counts no more."""
+        """Close the connection now and stop counting it."""
         self.connections.discard(self)
         self.transport.abort()
 
@@ -100,17 +101,17 @@ class Connection(HttpToolsProtocol):
         now = self.loop.time()
         if self._proxied or now - self._admitted_at >= ADMITTED_EVERY:
             self._admitted_at = now
-            self._room.admitted(self, self._address, now)
+            self._connection_limits.admitted(self, self._address, now)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._room.leave(self)
+        self._connection_limits.leave(self)
         self._arrived()
         if self._unread is not None:
             self._unread.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:  # nothing of it counts; a little is taken in, so that the answer arrives
+        if self._refused:  # ignored; read a little, so that the answer arrives
             self._bare_bytes += len(data)
             if self._bare_bytes > limits.HEADERS:
                 self.transport.abort()
@@ -127,7 +128,7 @@ class Connection(HttpToolsProtocol):
                 self._refuse(HEADERS_TOO_LARGE, HEADERS_DETAIL)
             elif self._late is None and self._header_bytes:
                 self._late = self.loop.call_later(limits.HEADERS_SECONDS, self._headers_late)
-        elif self._bare_bytes > limits.HEADERS:  # a trailer is told of when it has ended, which one may never do
+        elif self._bare_bytes > limits.HEADERS:  # the parser reports a trailer only at its end, which may never come
             self._refuse(BAD_REQUEST, TRAILERS)
         elif self._late is None and self.cycle.more_body:
             self._late = self.loop.call_later(limits.BODY_SECONDS, self._body_late)
@@ -135,7 +136,7 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_headers:
             self._malformed = TRAILERS
-            raise ValueError(TRAILERS)  # which the parser ends with, and `send_400_response` tells
+            raise ValueError(TRAILERS)  # stops the parser; `send_400_response` answers
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -144,9 +145,9 @@ class Connection(HttpToolsProtocol):
         if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > limits.HEADERS:
             self.app = _too_large
         if self._proxied:
-            self._address = self._room.forwarded(self.headers, self._peer)
+            self._address = self._connection_limits.forwarded(self.headers, self._peer)
             self.scope["client"] = (self._address, 0)
-            if self._answered and not self._room.enter(self, self._address, self.loop.time()):
+            if self._answered and not self._connection_limits.enter(self, self._address, self.loop.time()):
                 self.app = _too_many
         else:
             self._address = self._peer
@@ -159,7 +160,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         if self._proxied:
-            self._room.leave(self)
+            self._connection_limits.leave(self)
         super().on_response_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -179,14 +180,14 @@ class Connection(HttpToolsProtocol):
     def _headers_late(self) -> None:
         self._late = None
         if not self._answered:
-            return  # it is still being answered: its end, or the next bytes, start the time again
+            return  # still being answered: its end or the next bytes restart the timer
         if not self.transport.is_closing() and not self._refused:
-            self._refuse(TOO_SLOW, f"line and headers did not arrive within {limits.HEADERS_SECONDS:g} s")
+            self._refuse(TOO_SLOW, f"request line and headers did not arrive within {limits.HEADERS_SECONDS:g} s")
 
     def _body_late(self) -> None:
         if self.transport.is_closing() or self._refused:
             return
-        if self.cycle.response_started:  # it was answered before it was whole, and the rest is not awaited
+        if self.cycle.response_started:  # answered before the body was complete; the rest is not read
             self.transport.close()
         else:
             self._refuse(TOO_SLOW, f"the body did not arrive within {limits.BODY_SECONDS:g} s")
@@ -200,7 +201,7 @@ class Connection(HttpToolsProtocol):
         self._unread = self.loop.call_later(limits.UNREAD_SECONDS, self._check_reading, unread)
 
     def _check_reading(self, before: int) -> None:
-        """A large answer may take its time, as long as some of it is read."""
+        """Disconnect if nothing of the answer was read since the last check."""
         if self.transport.get_write_buffer_size() < before:
             self._await_reading()
         else:
@@ -215,7 +216,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(BAD_REQUEST, self._malformed or msg)
 
     def _refuse(self, kind: Kind, detail: str) -> None:
-        """Say so, and close: what comes next on this connection cannot be told from what came before."""
+        """Send a problem document and close: the start of a next request cannot be determined."""
         body = encode(Problem(kind.type, kind.title, kind.status, detail))
         head = b"content-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (CONTENT_TYPE, len(body))
         self.transport.write(STATUS_LINE[kind.status] + head + body)

@@ -1,4 +1,4 @@
-"""The route table: every path and method, who may call it, and what it can answer."""
+"""The route table: paths, methods, required roles and possible answers."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from .shapes import (
 
 READ, SUBMIT, WORK, OPERATE = "read", "submit", "work", "operate"
 TEXT = "text/plain"
-KEY = {"Idempotency-Key": "1 to 512 characters of your own choice: the same key again is the same job."}
-LAST = {"Last-Event-ID": "Where an earlier stream ended; without it, from now on."}
+KEY = {"Idempotency-Key": "1 to 512 characters; a repeated key returns the same job."}
+LAST = {"Last-Event-ID": "The last event id of an earlier stream, to resume it; without it, from now."}
 ONE = (JOB_NOT_FOUND,)
 CHANGED = (JOB_NOT_FOUND, INVALID_STATE, OUTCOME_UNKNOWN)
 RUN_AGAIN = (*CHANGED, SHELL_REFUSED, TASK_REFUSED)
@@ -47,7 +47,7 @@ HELD = (JOB_NOT_FOUND, LEASE_LOST, OUTCOME_UNKNOWN)
 
 
 def endpoints() -> list[Endpoint]:
-    """The table, most wanted first. Literal paths stand before those with a parameter in the same place."""
+    """The table, most frequent first. Literal paths precede those with a parameter at the same position."""
     refusals = (KEY_CONFLICT, QUEUE_FULL, SHELL_REFUSED, TASK_REFUSED, OUTCOME_UNKNOWN)
     return [
         Endpoint(
@@ -101,7 +101,7 @@ def endpoints() -> list[Endpoint]:
             jobs.submit_batch,
             {200: BatchOut},
             problems=(OUTCOME_UNKNOWN,),
-            most=limits.BATCH,
+            max_body=limits.BATCH,
             within=scoping.made_jobs,
         ),
         Endpoint(

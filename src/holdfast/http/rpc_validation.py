@@ -1,7 +1,7 @@
-"""What another Holdfast sends was checked there, and is checked again: with a token, anybody can pretend to be one.
+"""Validation of store calls from remote clients. Clients validate too, but any program with a token can call these.
 
-Every field is checked here, before anything is stored: a value that no app could have made would harm those who read
-it. Sizes are bounded, numbers fit every store, text holds what every store can keep.
+Every field is checked before anything is stored, because a value that no app produces could break readers. Sizes are
+bounded, numbers fit every store, texts contain only characters that every store keeps.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from .limits import MIB
 STATES = frozenset(state.value for state in State)
 ENDS = STATES - {State.RUNNING.value}
 UNIQUE = frozenset({"", "until_start", "until_end", "window"})
-TEXT_MOST = MIB
-"""Characters of an error or a traceback."""
-NAMES_MOST = 1000
-"""Queues or tasks of one holder or wish."""
-ITEMS_MOST = 10 * PAGE_LIMIT
-"""Operations, holders or ids of one call: a client sends a thousand or two, and nobody else is served meanwhile."""
-WAITS_MOST = 1024
-"""Characters of what a job waits for, and of the names of records and filters, which contain keys."""
-TIME_MOST = 2**53
-"""Microseconds, or bytes: the whole numbers that JSON keeps everywhere."""
+MAX_RPC_TEXT = MIB
+"""Maximum characters of an error or a traceback."""
+MAX_RPC_NAMES = 1000
+"""Maximum queues or tasks of one holder or claim request."""
+MAX_RPC_ITEMS = 10 * PAGE_LIMIT
+"""Maximum operations, holders or ids of one call, which blocks other clients; a client sends 1000 to 2000."""
+MAX_RPC_NAME_LENGTH = 1024
+"""Maximum characters of `waiting_for`, and of the names of records and filters, which contain keys."""
+MAX_RPC_INT = 2**53
+"""Upper bound of times (microseconds) and sizes (bytes): integers that every JSON parser keeps."""
 INT32, INT64 = 2**31, 2**63
-"""Numbers of 32 and of 64 bits end below these."""
+"""Exclusive upper bounds of signed 32 and 64 bit integers."""
 
 
 def check_batch(batch: Batch, max_payload: int) -> None:
-    """Refuse a batch of which something could not have come from an app."""
-    _check_count(ITEMS_MOST, sum(len(getattr(batch, kind)) for kind in batch.__struct_fields__))
+    """Refuse a batch with an operation that no app produces."""
+    _check_count(MAX_RPC_ITEMS, sum(len(getattr(batch, kind)) for kind in batch.__struct_fields__))
     for job in batch.inserts:
         _check_job(job, max_payload)
     for note in batch.notes:
@@ -66,24 +66,24 @@ def check_batch(batch: Batch, max_payload: int) -> None:
 
 
 def check_holders(holders: Sequence[Holder]) -> None:
-    """Refuse holders that no worker and no claim by hand could be."""
-    _check_count(ITEMS_MOST, len(holders))
+    """Refuse holders that no worker or manual claim produces."""
+    _check_count(MAX_RPC_ITEMS, len(holders))
     for holder in holders:
         checked_text(holder.id, "a holder's id")
-        if not 0 < holder.lease <= WEEK or not 0 <= holder.started_at < TIME_MOST or not 0 <= holder.pid < INT32:
-            raise InvalidJob(f"holder {holder.id!r}: its lease, start or pid makes no sense")
-        for word in (holder.node, holder.version, holder.kind):
-            if len(word) > 256 or not word.isprintable():
-                raise InvalidJob(f"holder {holder.id!r}: its node, version or kind makes no sense")
+        if not 0 < holder.lease <= WEEK or not 0 <= holder.started_at < MAX_RPC_INT or not 0 <= holder.pid < INT32:
+            raise InvalidJob(f"holder {holder.id!r}: lease, started_at or pid is out of range")
+        for text in (holder.node, holder.version, holder.kind):
+            if len(text) > 256 or not text.isprintable():
+                raise InvalidJob(f"holder {holder.id!r}: node, version or kind is over 256 characters or not printable")
         if not 0 <= holder.slots <= MAX_BOUND:
-            raise InvalidJob(f"holder {holder.id!r}: its slots make no sense")
+            raise InvalidJob(f"holder {holder.id!r}: slots is from 0 to {MAX_BOUND}, not {holder.slots!s:.50}")
         _check_names(holder.queues, holder.tasks)
 
 
 def check_record(kind: str, name: str, value: bytes | None, expect: int | None, max_payload: int) -> None:
-    """Refuse a record whose name no store could keep, or which is too large."""
+    """Refuse a record whose name is not valid in every store, or whose value is too large."""
     check_kinds([kind])
-    checked_text(name, "a record's name", WAITS_MOST)
+    checked_text(name, "a record's name", MAX_RPC_NAME_LENGTH)
     if value is not None:
         _check_size(name, value, max_payload)
     if expect is not None:
@@ -91,10 +91,10 @@ def check_record(kind: str, name: str, value: bytes | None, expect: int | None, 
 
 
 def check_kinds(kinds: Sequence[str]) -> None:
-    """Refuse kinds of records that there cannot be, or too many of them."""
-    _check_count(NAMES_MOST, len(kinds))
+    """Refuse invalid kinds of records, or too many."""
+    _check_count(MAX_RPC_NAMES, len(kinds))
     for kind in kinds:
-        checked_text(kind, "a record's kind", WAITS_MOST)
+        checked_text(kind, "a record's kind", MAX_RPC_NAME_LENGTH)
 
 
 def _check_since(since: int) -> None:
@@ -102,20 +102,20 @@ def _check_since(since: int) -> None:
 
 
 def _check_ids(ids: Sequence[str]) -> None:
-    _check_count(ITEMS_MOST, len(ids))
+    _check_count(MAX_RPC_ITEMS, len(ids))
     for id in ids:
         checked_text(id, "an id")
 
 
 def _check_keys(keys: Sequence[str]) -> None:
-    _check_count(ITEMS_MOST, len(keys))
+    _check_count(MAX_RPC_ITEMS, len(keys))
     for key in keys:
         checked_text(key, "key")
 
 
-def _check_count(most: int, count: int) -> None:
-    if not 0 <= count <= most:
-        raise InvalidJob(f"at most {most} at a time, not {count}")
+def _check_count(maximum: int, count: int) -> None:
+    if not 0 <= count <= maximum:
+        raise InvalidJob(f"one call takes at most {maximum} items, not {count}; split it")
 
 
 def _check_expired(limit: int, holder: str | None) -> None:
@@ -127,16 +127,16 @@ def _check_find(where: Where, cursor: str | None, limit: int) -> None:
     _check_count(PAGE_LIMIT, limit)
     checked_cursor(cursor)
     if not STATES.issuperset(where.states):
-        raise InvalidJob(f"there is no state {min(set(where.states) - STATES)!r:.50}")
+        raise InvalidJob(f"the filter has an unknown state {min(set(where.states) - STATES)!r:.50}")
     waiting_for = None if where.waiting_for is None else where.waiting_for.name
     for text in (where.queue, where.task, where.tag, waiting_for):
         if text is not None:
-            checked_text(text, "a part of a filter", WAITS_MOST)
+            checked_text(text, "a part of a filter", MAX_RPC_NAME_LENGTH)
     if where.finished_before is not None:
         _check_number("a filter", "finished_before", where.finished_before, least=-INT64 + 1)
 
 
-def _check_moves(since: str | None, limit: int) -> None:
+def _check_transitions(since: str | None, limit: int) -> None:
     checked_cursor(since)
     _check_count(100 * PAGE_LIMIT, limit)
 
@@ -155,11 +155,11 @@ CHECKS: dict[str, Callable[..., None]] = {
     "tidy": partial(_check_count, 10 * PAGE_LIMIT),
     "find": _check_find,
     "key_owners": _check_keys,
-    "transitions": _check_moves,
+    "transitions": _check_transitions,
     "output": _check_output,
     "stats_by_minute": _check_since,
 }
-"""By the name of the call: what its arguments must be like."""
+"""Validators of the arguments, by the name of the call."""
 
 
 # -- operations
@@ -179,8 +179,8 @@ def _check_job(job: NewJob, max_payload: int) -> None:
         checked_text(job.key, "key")
     if job.timeout is not None:
         checked_seconds(job.timeout, "timeout", positive=True)
-    if job.run_at is not None and not 0 <= job.run_at < TIME_MOST:
-        raise InvalidJob(f"job {id!r}: its time makes no sense")
+    if job.run_at is not None and not 0 <= job.run_at < MAX_RPC_INT:
+        raise InvalidJob(f"job {id!r}: run_at is out of range")
     if job.unique not in UNIQUE:
         raise InvalidJob(f"job {id!r}: unique is one of {', '.join(sorted(UNIQUE - {''}))}, not {job.unique!r:.50}")
     _check_number(id, "nonce", job.nonce)
@@ -206,7 +206,7 @@ def _check_limit_key(id: str, limit_key: LimitKey) -> None:
         and 1 <= limit_key.burst <= MAX_BOUND
     )
     if not sound or not limit_key.interval >= 0 or limit_key.interval * limit_key.burst > SPAN_MOST:
-        raise InvalidJob(f"job {id!r}: the numbers of its limit key make no sense")
+        raise InvalidJob(f"job {id!r}: a number of its limit key is out of range")
 
 
 def _check_extra(id: str, data: bytes | None, max_payload: int) -> None:
@@ -216,7 +216,7 @@ def _check_extra(id: str, data: bytes | None, max_payload: int) -> None:
     try:
         extras.check(id, data)
     except ValueError as error:
-        raise InvalidJob(f"job {id!r}: its extra is not valid: {error}") from None
+        raise InvalidJob(f"job {id!r}: its internal metadata (extra) is not valid: {error}") from None
 
 
 def _check_meta(meta: dict[str, Any], max_payload: int) -> None:
@@ -241,15 +241,15 @@ def _check_note(note: Note, max_payload: int) -> None:
     if isinstance(note.rest, float):
         checked_seconds(note.rest, "rest")
     if isinstance(note.output, Output):
-        _check_number(id, "output", note.output.at, TIME_MOST)
-        _check_number(id, "output", note.output.keep, TIME_MOST)
+        _check_number(id, "output", note.output.at, MAX_RPC_INT)
+        _check_number(id, "output", note.output.keep, MAX_RPC_INT)
         _check_size(id, note.output.data, 16 * MIB)
 
 
 def _check_end(end: Settlement, max_payload: int) -> None:
     id = _check_claim(end.id, end.seq, end.fence, end.token)
     if end.state not in ENDS or not 0 < len(end.outcome) <= 32 or not end.outcome.isprintable():
-        raise InvalidJob(f"job {id!r:.200}: a claim cannot end {end.state!r:.50}")
+        raise InvalidJob(f"job {id!r:.200}: a claim cannot end in state {end.state!r:.50}")
     _check_number(id, "nonce", end.nonce)
     _check_number(id, "attempt", end.attempt, INT32 - 1, least=-1)
     _check_number(id, "crashes", end.crashes, INT32 - 1, least=-COMPANY)
@@ -270,11 +270,10 @@ def _check_end(end: Settlement, max_payload: int) -> None:
 def _check_change(change: Change, max_payload: int) -> None:
     id = checked_text(change.id, "an id")
     _check_number(id, "fence", change.expected_fence)
-    if (
-        len(change.expected_state) > 64 or not change.expected_state.isprintable()
-    ):  # that of a damaged job may be no state
-        raise InvalidJob(f"job {id!r}: there is no state {change.expected_state!r:.50}")
-    if change.expected_task:  # said by a server in front of this one; "": of no job
+    # The stored state of a damaged job may be any text.
+    if len(change.expected_state) > 64 or not change.expected_state.isprintable():
+        raise InvalidJob(f"job {id!r}: expected_state {change.expected_state!r:.50} is not valid")
+    if change.expected_task:  # set by a proxying server; "": the job does not exist
         checked_name(change.expected_task, "task")
     if change.expected_seq is not None:
         _check_number(id, "seq", change.expected_seq)
@@ -284,7 +283,7 @@ def _check_change(change: Change, max_payload: int) -> None:
 
 def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
     if isinstance(patch.state, str) and patch.state not in ENDS:
-        raise InvalidJob(f"job {id!r}: a change cannot make it {patch.state!r:.50}")
+        raise InvalidJob(f"job {id!r}: a change cannot set state {patch.state!r:.50}")
     for name, least in (("attempt", -1), ("reset_count", -1), ("crashes", -COMPANY)):
         if isinstance(number := getattr(patch, name), int):
             _check_number(id, name, number, INT32 - 1, least=least)
@@ -315,8 +314,8 @@ def _check_line(id: str, line: Attempt) -> None:
         _check_number(id, name, number, INT32 - 1, least=-1)
     _check_number(id, "fence", line.fence)
     for at in (line.started_at, line.ended_at):
-        if at is not None and not 0 <= at < TIME_MOST:
-            raise InvalidJob(f"job {id!r}: a time in its history makes no sense")
+        if at is not None and not 0 <= at < MAX_RPC_INT:
+            raise InvalidJob(f"job {id!r}: a time in its history is out of range")
     checked_text(line.outcome, "an outcome", 32)
     _check_texts(id, line.worker, line.error)
 
@@ -326,12 +325,12 @@ def _check_ask(ask: Ask) -> None:
     _check_names(ask.queues, ask.tasks or ())
     _check_number(ask.holder.id, "token", ask.token)
     if not 0 <= ask.limit <= 10 * PAGE_LIMIT:
-        raise InvalidJob(f"at most {10 * PAGE_LIMIT} jobs at a time, not {ask.limit}")
+        raise InvalidJob(f"one claim request takes at most {10 * PAGE_LIMIT} jobs, not {ask.limit}")
 
 
 def _check_names(queues: Sequence[str], tasks: Sequence[str]) -> None:
-    if max(len(queues), len(tasks)) > NAMES_MOST:
-        raise InvalidJob(f"at most {NAMES_MOST} queues or tasks at a time")
+    if max(len(queues), len(tasks)) > MAX_RPC_NAMES:
+        raise InvalidJob(f"one call takes at most {MAX_RPC_NAMES} queues or tasks")
     for queue in queues:
         checked_name(queue, "queue")
     for task in tasks:
@@ -348,25 +347,25 @@ def _check_claim(id: str, seq: int, fence: int, token: int) -> str:
     return id
 
 
-def _check_number(id: str, name: str, number: int, most: int = INT64, *, least: int = 0) -> None:
-    if not least <= number < most:
-        raise InvalidJob(f"{id!r:.200}: {name} is from {least} to {most - 1}, not {number!s:.50}")
+def _check_number(id: str, name: str, number: int, maximum: int = INT64, *, least: int = 0) -> None:
+    if not least <= number < maximum:
+        raise InvalidJob(f"{id!r:.200}: {name} is from {least} to {maximum - 1}, not {number!s:.50}")
 
 
 def _check_waiting_for(id: str, waiting_for: Waiting | None) -> None:
     if waiting_for is None:
         return
-    if waiting_for.kind == "unknown":  # what a damaged job waits for, which nobody writes
-        raise InvalidJob(f"job {id!r:.200}: a job cannot wait for something unknown")
-    checked_text(waiting_for.name, f"job {id!r:.200}: what it waits for", WAITS_MOST)
+    if waiting_for.kind == "unknown":  # read from a damaged job; never written
+        raise InvalidJob(f"job {id!r:.200}: waiting_for cannot be of kind 'unknown'")
+    checked_text(waiting_for.name, f"job {id!r:.200}: what it waits for", MAX_RPC_NAME_LENGTH)
 
 
 def _check_texts(id: str, *texts: str | None) -> None:
     for text in texts:
-        if text is not None and (len(text) > TEXT_MOST or "\0" in text):
-            raise InvalidJob(f"job {id!r:.200}: an error has at most {TEXT_MOST} characters, and no \\u0000")
+        if text is not None and (len(text) > MAX_RPC_TEXT or "\0" in text):
+            raise InvalidJob(f"job {id!r:.200}: an error has at most {MAX_RPC_TEXT} characters and no \\u0000")
 
 
-def _check_size(id: str, data: bytes, most: int) -> None:
-    if len(data) > most:
-        raise PayloadTooLarge(f"{id!r:.200}: {len(data)} bytes are over max_payload ({most}) of this server")
+def _check_size(id: str, data: bytes, maximum: int) -> None:
+    if len(data) > maximum:
+        raise PayloadTooLarge(f"{id!r:.200}: {len(data)} bytes are over max_payload ({maximum}) of this server")

@@ -1,4 +1,4 @@
-"""Schedules over HTTP: look, make and change, pause and resume, run at once, delete."""
+"""Routes to list, create, change, pause, resume, run and delete schedules."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from .problems import OUTCOME_UNKNOWN, QUEUE_FULL, SCHEDULE_NOT_FOUND, SHELL_REF
 from .shapes import JsonObject, Name, Seconds, Work, chosen
 
 CRON_LIMIT = 200
-"""Characters of a cron line."""
+"""Maximum characters of a cron expression."""
 CHANGED = (SCHEDULE_NOT_FOUND, OUTCOME_UNKNOWN)
 REFUSED = (SHELL_REFUSED, TASK_REFUSED)
 
 
 class NewSchedule(Work, kw_only=True):
-    """A schedule as it shall be: the job that it makes, and when. What is left out is as if it had never been set.
+    """A schedule to create or replace: its jobs and its rule. Omitted fields get their defaults.
 
-    What an answer says besides may stand here too, and is passed over: an answer can be put back.
+    Read-only fields of `ScheduleOut` are accepted and ignored, so that an answer can be sent back.
     """
 
     cron: Annotated[str, Meta(min_length=1, max_length=CRON_LIMIT)] | None = None
-    """Five fields, or six with seconds in front, or @daily and the like. Either this or `every`."""
+    """Five fields, or six with leading seconds, or @daily etc. Either this or `every`."""
     every: Annotated[float, Meta(gt=0, lt=DELAY_LIMIT, description="Seconds.")] | None = None
     tz: Name = "UTC"
-    """Where the clock hangs that the cron line is read on, such as Europe/Oslo."""
+    """Time zone of the cron expression, such as Europe/Oslo."""
     catch_up: Annotated[int, Meta(ge=0, le=MOST_RUNS)] = 1
-    """Missed runs that are made up for."""
+    """Maximum number of missed runs to enqueue late."""
     jitter: Seconds = 0.0
-    """Each run is put off by up to so much."""
+    """Each run is delayed by up to this many seconds."""
     overlap: Literal["allow", "skip"] = "allow"
-    """`skip`: no run while the job of the last one has not ended."""
+    """`skip`: no run while the job of the previous one has not ended."""
     retry: Backoff | None = None
     name: Any = None
     words: Any = None
@@ -65,7 +65,7 @@ class ScheduleOut(msgspec.Struct, kw_only=True):
     queue: str
     priority: int
     max_attempts: int | None
-    """Null: what the settings say when a run is made. The same holds for `retry`."""
+    """Null: from the settings at each run. `retry` likewise."""
     timeout: float | None
     retry: Backoff | None
     tags: tuple[str, ...]
@@ -74,27 +74,27 @@ class ScheduleOut(msgspec.Struct, kw_only=True):
     every: float | None
     tz: str
     words: str
-    """When it runs, as one would say it."""
+    """Its rule in English."""
     catch_up: int
     jitter: float
     overlap: str
     paused: bool
     in_code: bool
-    """Declared by code; what the code says counts at the next start of a worker."""
+    """Declared in code; a worker that starts with the code overwrites changes."""
     last_run: datetime | None
-    """When the last run that was made was due."""
+    """The due time of the last run that was enqueued."""
     next_run: datetime | None
-    """Null while it is paused, or where it is never due again."""
+    """Null while paused, or if no run is due any more."""
     last_job: str | None
     """The job of the last run."""
     limits: tuple[LimitInfo, ...]
-    """The limits of its jobs, where the task or the queue has one."""
+    """The limits of its jobs."""
     error: str | None
-    """Why the last run could not be made; null once one was."""
+    """Why the last run could not be enqueued; null after a run was enqueued."""
 
 
 class SchedulesOut(msgspec.Struct):
-    """Every schedule, by name."""
+    """All schedules, sorted by name."""
 
     schedules: list[ScheduleOut]
 
@@ -106,7 +106,7 @@ class Ran(msgspec.Struct):
 
 
 async def list_schedules(call: Call) -> Answer:
-    """Every schedule, with its last and next runs."""
+    """All schedules, with their last and next runs."""
     scope = call.access.scope
     found = [kept for kept in await call.app.schedules.list() if scope is None or scope.covers(kept.queue, kept.task)]
     return json(SchedulesOut([_out(kept) for kept in found]))
@@ -118,7 +118,7 @@ async def get_schedule(call: Call, name: str) -> Answer:
 
 
 async def put_schedule(call: Call, name: str, body: NewSchedule) -> Answer:
-    """Make a schedule, or change the one of this name."""
+    """Create or change a schedule."""
     app, parts = call.app, call.parts
     await app.open()
     options = task_options(parts, body.type).changed(chosen(body))
@@ -132,22 +132,22 @@ async def put_schedule(call: Call, name: str, body: NewSchedule) -> Answer:
 
 
 async def pause_schedule(call: Call, name: str) -> Answer:
-    """Make no more runs until it is resumed."""
+    """Pause a schedule: no runs until it is resumed."""
     return json(_out(await call.app.schedules.pause(name)))
 
 
 async def resume_schedule(call: Call, name: str) -> Answer:
-    """Make its runs again, from now on."""
+    """Resume a schedule; runs missed during the pause are not enqueued."""
     return json(_out(await call.app.schedules.resume(name)))
 
 
 async def run_schedule(call: Call, name: str) -> Answer:
-    """Enqueue it once, beside its usual runs."""
+    """Enqueue one extra run now."""
     return json(Ran((await call.app.schedules.run_now(name)).id))
 
 
 async def delete_schedule(call: Call, name: str) -> Answer:
-    """Forget a schedule; jobs that it made stay."""
+    """Delete a schedule; its jobs are kept."""
     await call.app.schedules.delete(name)
     return nothing()
 
@@ -158,7 +158,7 @@ def _out(kept: Schedule) -> ScheduleOut:
 
 
 def endpoints() -> list[Endpoint]:
-    """Their part of the route table."""
+    """The routes of schedules."""
     one, out = "/v1/schedules/{name}", {200: ScheduleOut}
     refusals, its = (*REFUSED, OUTCOME_UNKNOWN), scoping.schedule
     ran = (*CHANGED, QUEUE_FULL, *REFUSED)

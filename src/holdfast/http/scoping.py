@@ -1,8 +1,8 @@
-"""Keeps what a token with a scope asks for inside that scope. Each route names its own rule in the route table.
+"""Enforces the scopes of tokens. Each route has a rule in the route table.
 
-A rule sees what the handler will be given, before the handler runs: it refuses the request, or narrows it. A route
-without a rule is refused for such tokens (`endpoint.py`). What is listed is left out where it is outside, by `shown`.
-A job or schedule outside gets the answer of one that does not exist, so that a token cannot find out which ids do.
+A rule gets the handler's arguments before the handler runs, and refuses the request or narrows it to the scope. Routes
+without a rule refuse tokens with a scope (`endpoint.py`). Lists omit what is outside the scope, by `shown`. A job or
+schedule outside the scope is answered as not found, so that a token cannot probe for ids.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .problems import FORBIDDEN, Refused
 
 
 def check(scope: Scope | None, queue: str, task: str, what: str) -> None:
-    """Refuse what is of a queue or task outside a scope."""
+    """Refuse a queue and task outside a scope."""
     if scope is not None and not scope.covers(queue, task):
-        raise Refused(FORBIDDEN, f"{what} is of queue {queue!r} and task {task!r}, and this token is for {scope} alone")
+        raise Refused(FORBIDDEN, f"{what} is of queue {queue!r} and task {task!r}, but this token is only for {scope}")
 
 
 def shown(call: Call, job: Job) -> bool:
@@ -35,11 +35,11 @@ def shown(call: Call, job: Job) -> bool:
 
 
 async def hidden(call: Call, ids: Iterable[str]) -> dict[str, Refused]:
-    """Why the jobs that had a key before are not shown to the sender of a request, by their ids."""
+    """Refusals, by id, for jobs that already have a key and are outside the sender's scope."""
     scope, ids = call.access.scope, list(ids)
     if scope is None or not ids:
         return {}
-    detail = f"another job has this key, which is outside of what this token is for: {scope}; choose another key"
+    detail = f"a job outside this token's scope ({scope}) already has this key; nothing was stored, choose another key"
     found = await call.parts.session.store.get(ids)
     return {
         id: Refused(FORBIDDEN, detail)
@@ -49,23 +49,23 @@ async def hidden(call: Call, ids: Iterable[str]) -> dict[str, Refused]:
 
 
 async def one_job(call: Call, scope: Scope, given: dict[str, Any]) -> None:
-    """A job that is named in the path, to be looked at or worked on."""
+    """The job in the path, to be read or settled."""
     id = checked_text(given.get("id", given.get("job")), "id")
     _check_record(scope, await call.parts.handles.record(id), id)
 
 
 async def changed_job(call: Call, scope: Scope, given: dict[str, Any]) -> None:
-    """A job that is named in the path, to be changed."""
+    """The job in the path, to be changed."""
     id = checked_text(given["id"], "id")
     _check_changed(scope, await call.parts.handles.record(id), id)
 
 
 async def made_jobs(_: Call, scope: Scope, given: dict[str, Any]) -> None:
-    """Jobs to be stored; the handler checks each, since a task's own options may say its queue."""
+    """Jobs to be stored; the handler checks each, because the task's options may set the queue."""
     body = given["body"]
     if scope.queues and (getattr(body, "replace", False) or getattr(body, "debounce", None) is not None):
-        raise Refused(FORBIDDEN, f"the job of this key may be of any queue, and this token is for {scope} alone: it "
-                      "cannot replace or debounce")  # fmt: skip
+        raise Refused(FORBIDDEN, f"this token is only for {scope} and cannot replace or debounce: the job of this key "
+                      "may be in any queue")  # fmt: skip
 
 
 async def filtered(_: Call, scope: Scope, given: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ async def claim(_: Call, scope: Scope, given: dict[str, Any]) -> None:
     types = body.types
     if types is None and scope.tasks:
         if any("*" in task for task in scope.tasks):
-            detail = f"this token is for {scope} alone: name the `types` of the jobs that it is to claim"
+            detail = f"this token is only for {scope}: set `types` to the tasks to claim"
             raise Refused(FORBIDDEN, detail)
         types = list(scope.tasks)
     for queue in body.queues:
@@ -102,14 +102,14 @@ async def claim(_: Call, scope: Scope, given: dict[str, Any]) -> None:
 
 
 async def schedule(call: Call, scope: Scope, given: dict[str, Any]) -> None:
-    """A schedule that is named in the path."""
+    """The schedule in the path."""
     kept = await call.app.schedules.get(given["name"])
     if not scope.covers(kept.queue, kept.task):
         raise ScheduleNotFound(given["name"])
 
 
 async def kept_schedule(call: Call, scope: Scope, given: dict[str, Any]) -> None:
-    """A schedule to be made or changed; the handler checks what it is to be."""
+    """A schedule to be created or changed; the handler checks the new one."""
     try:
         kept = await call.app.schedules.get(given["name"])
     except ScheduleNotFound:
@@ -118,13 +118,13 @@ async def kept_schedule(call: Call, scope: Scope, given: dict[str, Any]) -> None
 
 
 async def listed_schedules(call: Call, scope: Scope, given: dict[str, Any]) -> None:
-    """Schedules, of which the handler shows those inside."""
+    """A list of schedules; the handler omits those outside the scope."""
 
 
 async def whole_queues(_: Call, scope: Scope, given: dict[str, Any]) -> None:
-    """Whole queues, of which the handler shows those inside; or the one in the path."""
+    """Whole queues, of which the handler omits those outside the scope; or the queue in the path."""
     if scope.tasks:
-        raise Refused(FORBIDDEN, f"this is about whole queues, and this token is for {scope} alone")
+        raise Refused(FORBIDDEN, f"this route concerns whole queues, but this token is only for {scope}")
     if "name" in given:
         _check_part(scope.covers_queue(given["name"]), scope, "queue", given["name"])
 
@@ -132,13 +132,13 @@ async def whole_queues(_: Call, scope: Scope, given: dict[str, Any]) -> None:
 async def whole_task(_: Call, scope: Scope, given: dict[str, Any]) -> None:
     """The task in the path, in every queue."""
     if scope.queues:
-        raise Refused(FORBIDDEN, f"this is about a task in every queue, and this token is for {scope} alone")
+        raise Refused(FORBIDDEN, f"this route concerns a task in all queues, but this token is only for {scope}")
     _check_part(scope.covers_task(given["name"]), scope, "task", given["name"])
 
 
 def _check_part(covered: bool, scope: Scope, what: str, name: str) -> None:
     if not covered:
-        raise Refused(FORBIDDEN, f"{what} {name!r:.200} is outside of what this token is for: {scope}")
+        raise Refused(FORBIDDEN, f"{what} {name!r:.200} is outside the scope of this token: {scope}")
 
 
 def _check_record(scope: Scope, record: Record | None, id: str) -> Record:
@@ -149,12 +149,14 @@ def _check_record(scope: Scope, record: Record | None, id: str) -> Record:
 
 def _check_changed(scope: Scope, record: Record | None, id: str) -> None:
     if (flow := extra.flow_of(_check_record(scope, record, id))) is not None:
-        detail = f"job {id!r:.200} is of flow {flow!r:.200}, whose other jobs would be changed with it, and "
-        raise Refused(FORBIDDEN, f"{detail}this token is for {scope} alone")
+        detail = (
+            f"job {id!r:.200} was not changed: it belongs to flow {flow!r:.200}, whose other jobs would change too, "
+        )
+        raise Refused(FORBIDDEN, f"{detail}but this token is only for {scope}")
 
 
 def _narrowed(scope: Scope, wanted: Any) -> Any:
-    """A query for what is inside; refused where it names something else."""
+    """The query restricted to the scope; Refused if it names a queue or task outside."""
     queue, task = wanted.queue or scope.only_queue, wanted.type or scope.only_task
     if queue is not None:
         _check_part(scope.covers_queue(queue), scope, "queue", queue)

@@ -1,8 +1,8 @@
-"""`holdfast serve`: the service in a process of its own, closed unless only this machine can reach it.
+"""`holdfast serve`: the HTTP service as a process.
 
-1. Binds first, so that what is checked is the address it really has.
-2. Refuses to start where others could reach it and there is no token.
-3. SIGTERM, Ctrl-C or SIGHUP: takes no more connections, ends streams, lets accepted requests finish, closes the app.
+1. Binds first, so that the actual address is checked.
+2. Refuses to start on a non-loopback address without a token.
+3. On SIGTERM, Ctrl-C or SIGHUP: accepts no more connections, ends streams, finishes accepted requests, closes the app.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import uvicorn
 from ..core.errors import ConfigError
 from . import limits
 from .auth import is_loopback
-from .connection_limits import Room, make_room
+from .connection_limits import ConnectionLimits, raise_file_limit
 from .protocol import Connection
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def run(
     *,
     proxies: Sequence[str] = (),
 ) -> None:
-    """Serve until told to stop; `started` is called with the address. `proxies`: those whose X-Forwarded-For counts."""
-    make_room()
+    """Serve until a signal; `started` is called with the URL. `proxies`: those whose X-Forwarded-For is trusted."""
+    raise_file_limit()
     with contextlib.closing(bind(host, port)) as bound:
         server = Server(service, started, grace, proxies)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
@@ -46,7 +46,7 @@ def run(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at this address, not yet listening."""
+    """A socket bound to this address, not yet listening."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -63,34 +63,34 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 async def check(service: Service, address: str) -> None:
-    """Refuse to be open to others without a token."""
-    door = service.door
-    if service.parts.url.startswith(("http://", "https://")) and not door.keyring.seen:
+    """Raise ConfigError if the address is not loopback and there is no token."""
+    auth = service.auth
+    if service.parts.url.startswith(("http://", "https://")) and not auth.keyring.seen:
         raise ConfigError(
-            "the tokens of a store behind another server are out of reach, so nobody could be told from a stranger: "
-            "set HOLDFAST_TOKEN, or serve the store itself"
+            "the server was not started: it cannot read the tokens of a store behind another server. Set "
+            "HOLDFAST_TOKEN, or serve the store directly"
         )
     if is_loopback(address):
-        door.open_without_token = True
+        auth.open_without_token = True
         return
-    if not door.keyring.seen:
-        await door.keyring.refresh()
-    if not door.keyring.seen:
+    if not auth.keyring.seen:
+        await auth.keyring.refresh()
+    if not auth.keyring.seen:
         raise ConfigError(
-            f"others can reach {address}, and there is no token: make one with `holdfast token create --role …`, or "
-            "set HOLDFAST_TOKEN; or serve on 127.0.0.1"
+            f"the server was not started: other machines can reach {address}, and there is no token. Create one with "
+            "`holdfast token create --role …`, or set HOLDFAST_TOKEN, or serve on 127.0.0.1"
         )
 
 
 class Server(uvicorn.Server):
-    """uvicorn with our connections and our way to start and stop."""
+    """uvicorn's server with Holdfast's connections, start and stop."""
 
     def __init__(
         self, service: Service, started: Callable[[str], object], grace: float, proxies: Sequence[str] = ()
     ) -> None:
         config = uvicorn.Config(
             service,
-            http=cast("type[Connection]", functools.partial(Connection, Room(proxies))),
+            http=cast("type[Connection]", functools.partial(Connection, ConnectionLimits(proxies))),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -118,7 +118,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """As uvicorn's, but to be stopped is no failure: the signal is not raised again."""
+        """As in uvicorn, but the signal is not raised again: a stop by signal is not a failure."""
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
             numbers.append(signal.SIGHUP)

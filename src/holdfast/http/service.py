@@ -1,8 +1,8 @@
-"""The service itself, as an ASGI app: the route table behind its door, and what all requests share.
+"""The HTTP service as an ASGI app: routing, authentication and the state that all requests share.
 
-1. Everything it says or does goes through the app, like the command line.
-2. It opens the app when it starts, and goes on where that fails: a store that is down now may be up in a minute.
-3. `stop` ends streams and waiting claims, so that a server can end in order; closing it closes the app.
+1. All reads and writes go through the app, as in the command line.
+2. It opens the app at start and retries if that fails, so the server starts while the store is down.
+3. `stop` ends streams and waiting claims, for a graceful stop; closing the service closes the app.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from ..app import Holdfast, parts_of
 from ..observe.metrics import Depths, Metrics
 from . import limits, pages
-from .auth import Door
+from .auth import Auth
 from .budget import Budget
 from .depth import recording_depth
 from .endpoint import Endpoint, Place
@@ -30,16 +30,16 @@ from .events import Feed
 from .job_policy import JobPolicy
 from .openapi import describe
 from .routes import endpoints
-from .store_rpc import Seam
+from .store_rpc import StoreRpc
 from .sweeper import sweeping
 
 logger = logging.getLogger("holdfast.http")
 WRITTEN = "holdfast.path"
-"""Where a scope keeps its path as it was written."""
+"""Scope key of the path with its escapes as received."""
 
 
 class Service:
-    """An app over HTTP. `async with` it in your own lifespan where you mount it."""
+    """An app over HTTP. If you mount it, enter it with `async with` in your lifespan."""
 
     def __init__(
         self,
@@ -57,16 +57,16 @@ class Service:
         self.parts = parts = parts_of(app)
         runtime = parts.runtime
         self.extra = extra
-        """Routes that are no part of the API: the demo's."""
+        """Routes that are not part of the API: the demo's."""
         self.policy = JobPolicy(parts, allow_shell, trust)
-        """Which jobs its clients may write."""
+        """The jobs that clients may write."""
         own = token or os.environ.get("HOLDFAST_TOKEN") or None
-        self.door = Door(parts, token=own, unguarded=unguarded, hosts=hosts, origins=origins)
+        self.auth = Auth(parts, token=own, unguarded=unguarded, hosts=hosts, origins=origins)
         self.listed = endpoints()
-        """The API, as it is described."""
+        """The routes of the API, as in the OpenAPI document."""
         self._described: bytes | None = None
-        seam = Seam(parts, sweeps=True, policy=self.policy)
-        self.endpoints = [*self.listed, *extra, *seam.endpoints(), *pages.endpoints()]
+        rpc = StoreRpc(parts, sweeps=True, policy=self.policy)
+        self.endpoints = [*self.listed, *extra, *rpc.endpoints(), *pages.endpoints()]
         self.feed = Feed(app)
         self.metrics = Metrics(prefix=runtime.current_settings().metrics_prefix)
         self.depths = Depths(app.queues, runtime.clock)
@@ -74,9 +74,9 @@ class Service:
         self.bodies = Budget(lambda: runtime.current_settings().request_memory)
         self.stopping = asyncio.Event()
         self.streams = 0
-        """Streams of events that are open."""
+        """Number of open event streams."""
         self.waiting = 0
-        """Claims that wait for jobs."""
+        """Number of claims waiting for jobs."""
         self._maintenance: asyncio.Task[None] | None = None
         self._router = Router(routes=self._routes(), redirect_slashes=False, default=Place(self, "", []))
 
@@ -93,7 +93,7 @@ class Service:
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
-            await send({"type": "websocket.close", "code": 1008, "reason": "there are no websockets here"})
+            await send({"type": "websocket.close", "code": 1008, "reason": "websockets are not supported"})
 
     async def __aenter__(self) -> Self:
         self.stopping = asyncio.Event()
@@ -110,11 +110,11 @@ class Service:
         await self.app.close()
 
     async def _keep_up(self) -> None:
-        """Open the app, however long that takes, and sweep for those who reach the store through here."""
+        """Open the app, with retries, then sweep and record depths until the service stops."""
         while True:
             try:
                 await self.app.open()
-            except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next try may fare better
+            except Exception as error:  # noqa: BLE001  # drivers may raise anything; retried
                 await asyncio.sleep(self.parts.runtime.outages.failed("open", error, limits.OPEN_EVERY))
             else:
                 self.parts.runtime.outages.worked("open")
@@ -123,7 +123,7 @@ class Service:
             await self.stopping.wait()
 
     def stream_ended(self) -> None:
-        """One stream of events less."""
+        """Decrement the number of open event streams."""
         self.streams -= 1
 
     def stop(self) -> None:
@@ -139,22 +139,21 @@ class Service:
 
     @property
     def openapi(self) -> bytes:
-        """The description of the API, as JSON."""
+        """The OpenAPI document, as JSON."""
         if self._described is None:  # made at the first request for it
             self._described = describe(self.listed)
         return self._described
 
     @property
     def body_limit(self) -> int:
-        """Bytes of a body: the largest payload, and room for what stands around it."""
+        """Maximum bytes of a body: the largest payload plus a margin for the other fields."""
         return self.parts.runtime.current_settings().max_payload + limits.BODY_MARGIN
 
 
 class _Way(Route):
-    """A path that answers for its own methods first, and for all others if no later one does.
+    """A route that matches its own methods fully, and other methods only if no later route matches.
 
-    It is compared as the client wrote it, so that a job's id may hold a slash (`%2F`) and still be one step of the way.
-    A slash at its end changes nothing.
+    The path is matched with its escapes, so that a job's id may contain a slash (`%2F`). A trailing slash is ignored.
     """
 
     def __init__(self, place: Place) -> None:
@@ -171,7 +170,7 @@ class _Way(Route):
 
 
 def _written(scope: Scope) -> str:
-    """A request's path below the place where the service is mounted, its escapes as they came."""
+    """A request's path below the mount point, with its escapes as received."""
     known: str | None = scope.get(WRITTEN)
     if known is None:
         raw: bytes | None = scope.get("raw_path")

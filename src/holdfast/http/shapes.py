@@ -1,4 +1,4 @@
-"""What travels: the bodies, queries and answers of the API. They are decoded by these types and described by them."""
+"""Types of the bodies, queries and answers of the API, used for decoding and for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ..views import AttemptInfo, Job, LimitInfo, Progress, StepInfo, WorkerInfo
 from . import limits
 
 MAX_ATTEMPTS = 25
-"""Attempts that a client of the API may ask for."""
+"""Maximum of `max_attempts` over the API."""
 REMOVED = "removed"
-"""The status of a job that has ended and is gone, but for its key."""
+"""The status of a job that was removed after its end, while its key is still remembered."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT, description="Printable characters.")]
 Key = Annotated[str, Meta(min_length=1, max_length=KEY_LIMIT, description="Printable characters.")]
 Seconds = Annotated[float, Meta(ge=0, lt=DELAY_LIMIT, description="Seconds.")]
 Fence = Annotated[int, Meta(ge=0, lt=2**53)]
-Token = Annotated[str, Meta(min_length=1, max_length=16_384, description="As the claim gave it.")]
-Limit = Annotated[int, Meta(ge=1, le=limits.PAGE_MOST)]
-Cursor = Annotated[str, Meta(max_length=200, description="As the last page gave it.")]
+Token = Annotated[str, Meta(min_length=1, max_length=16_384, description="As returned by the claim.")]
+Limit = Annotated[int, Meta(ge=1, le=limits.MAX_PAGE)]
+Cursor = Annotated[str, Meta(max_length=200, description="As returned with the last page.")]
 Status = Annotated[str, Meta(extra_json_schema={"enum": [*(state.value for state in State), REMOVED]})]
 Span = Annotated[float, Meta(gt=0, lt=DELAY_LIMIT, description="Seconds.")]
 Unique = Literal["until_start", "until_end"] | Span
@@ -39,11 +39,11 @@ JsonObject = Annotated[msgspec.Raw, Meta(extra_json_schema={"type": "object"})]
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True):
-    """Something that a client sends; a field that there is not is refused, since it may be a typing error."""
+    """A body or query of a request; unknown fields are refused."""
 
 
 class Work(Body, kw_only=True):
-    """What every job that is submitted, and every schedule, says of its jobs."""
+    """Fields of submitted jobs and of schedules."""
 
     type: Name
     payload: JsonObject
@@ -54,57 +54,57 @@ class Work(Body, kw_only=True):
     timeout: Span | None = None
     tags: Annotated[list[Name], Meta(max_length=TAGS_LIMIT)] | None = None
     expires_in: Span | None = None
-    """Too late to start, so many seconds after it was stored."""
+    """Latest start, in seconds after it was stored."""
 
 
 class Wanted(Work, kw_only=True):
-    """What every job that is submitted says of itself."""
+    """Fields of submitted jobs."""
 
     run_at: Annotated[datetime, Meta(tz=True)] | None = None
     delay: Seconds | None = None
     unique: Unique | None = None
-    """One job for its key: while it is queued, while it is live (queued or running), or for so many seconds."""
+    """One job per key: until it starts, until it ends, or for this many seconds."""
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
-    """Too late to start, at a time."""
+    """Latest start, as a time."""
 
 
 class NewJob(Wanted, kw_only=True):
-    """A job to be submitted; or, where the job of its key still waits, what that one is to do instead."""
+    """A job to be submitted, or the replacement of the waiting job of its key."""
 
     replace: bool = False
     debounce: Span | None = None
-    """Replace it, and start so many seconds after the last request."""
+    """Replace the waiting job, and start this many seconds after the last request."""
     debounce_max: Span | None = None
-    """But at most so many after the first."""
+    """Maximum seconds since the first debounced request."""
 
 
 class NewJobInBatch(Wanted, kw_only=True):
-    """A job of a batch; its key stands here, since there is only one header."""
+    """A job of a batch, with its key, because the request has only one Idempotency-Key header."""
 
     key: Key
 
 
 class Batch(Body):
-    """Jobs to be submitted together. Each is taken or refused on its own."""
+    """Jobs to be submitted together. Each is stored or refused individually."""
 
     jobs: Annotated[list[msgspec.Raw], Meta(min_length=1, max_length=limits.BATCH_JOBS)]
 
 
 class JobOut(msgspec.Struct):
-    """A job as it was when it was read. A new one's times are by the server's clock, later ones by the store's."""
+    """A job. Times of a new job are from the server's clock, later ones from the store's."""
 
     id: str
     type: str
     status: Status
-    """`removed`: only its key is left, and the rest is as in the request."""
+    """`removed`: only its key is left; the other fields are from the request."""
     attempts: int
     max_attempts: int
     payload: Any
-    """The arguments by name; raw bytes show as {"$bytes": base64}."""
+    """The arguments by name; raw bytes as {"$bytes": base64}."""
     run_at: datetime
     created_at: datetime
     updated_at: datetime
-    """When it last came to another state or was changed: by an operator, or by its own progress, checkpoint or meta."""
+    """Time of the last transition, operator's change, or write of progress, checkpoint or meta."""
     queue: str
     priority: int
     timeout: float | None
@@ -118,9 +118,9 @@ class JobOut(msgspec.Struct):
     result: Any
     error: str | None
     failures: int
-    """Attempts of this life that failed or were lost."""
+    """Attempts since the last reset that failed or were lost."""
     last_error: str | None
-    """The error of the last attempt that had one, whatever came of the job since."""
+    """The error of the last attempt that had one, also if the job succeeded since."""
     traceback: str | None
     progress: Progress | None
     checkpoint: Any
@@ -131,39 +131,39 @@ class JobOut(msgspec.Struct):
     quarantined: bool
     history: tuple[AttemptInfo, ...]
     waiting_for: Waiting | None
-    """What it waits for besides its time."""
+    """What it waits for besides `run_at`."""
     expires_at: datetime | None
-    """Too late to start, from then on."""
+    """Latest start."""
     limits: tuple[LimitInfo, ...]
     """The limits that apply to it."""
     flow: str | None
     """The flow that it belongs to."""
     steps: tuple[StepInfo, ...]
-    """What it has done so far, where it does it in steps."""
+    """Its durable steps so far."""
     damage: dict[str, str]
-    """The fields whose stored value cannot be decoded, each with that value as text. Such a job does not run."""
+    """Fields whose stored value cannot be decoded, with that value as text. Such a job does not run."""
 
 
 SPELLED = {"type": "task", "status": "state", "attempts": "attempt"}
-"""Fields of `JobOut` that have another name in Python."""
+"""Fields of `JobOut` with another name in Python."""
 _parts = attrgetter(*(SPELLED.get(name, name) for name in JobOut.__struct_fields__))
 
 
 def job_out(job: Job) -> JobOut:
-    """A job in the words of the API."""
+    """A job as the API returns it."""
     return JobOut(*_parts(job))
 
 
 OPTIONS = {"run_at": "at", "expires_in": "expires", "expires_at": "expires"}
-"""Fields of a body whose option has another name in Python."""
+"""Fields of a body with another option name in Python."""
 
 
 def chosen(body: Work) -> JobOptions:
-    """The options that a body gives, as `using` takes them."""
+    """The options of a body, as `using` takes them."""
     if getattr(body, "expires_in", None) is not None and getattr(body, "expires_at", None) is not None:
-        raise InvalidJob("give either expires_in or expires_at, not both")
+        raise InvalidJob("nothing was stored: give either expires_in or expires_at, not both")
     given = {option: value for name, option in _options(type(body)) if (value := getattr(body, name)) is not None}
-    if given.get("replace") is False:  # the default: not that its job must not be replaced
+    if given.get("replace") is False:  # the default; it must not override the task's option
         del given["replace"]
     return cast("JobOptions", given)
 
@@ -175,10 +175,10 @@ def _options(kind: type[Work]) -> list[tuple[str, str]]:
 
 
 class JobsQuery(Body):
-    """Which jobs to list; every given part must match."""
+    """A filter of jobs to list; all given parts must match."""
 
     state: list[str] | None = None
-    """A state or an everyday word for one, such as `pending`; may be given again."""
+    """A state, or its alias such as `pending`; repeatable."""
     queue: Name | None = None
     type: Name | None = None
     tag: Name | None = None
@@ -187,7 +187,7 @@ class JobsQuery(Body):
 
 
 class DeadQuery(Body):
-    """Which dead letters to list."""
+    """A filter of dead jobs to list."""
 
     queue: Name | None = None
     type: Name | None = None
@@ -204,57 +204,57 @@ class JobsOut(msgspec.Struct):
 
 
 class BatchAnswer(msgspec.Struct, omit_defaults=True):
-    """What became of one job of a batch: `status` as a request of its own would have had it."""
+    """The result of one job of a batch; `status` is the HTTP status that a single request would get."""
 
     status: int
     id: str | None = None
-    """The job that stands for it now."""
+    """The stored or existing job."""
     problem: Any = None
-    """A problem document, where it was refused."""
+    """A problem document, if it was refused."""
 
 
 class BatchOut(msgspec.Struct):
-    """What became of the jobs of a batch, in their order."""
+    """The results of the jobs of a batch, in their order."""
 
     jobs: list[BatchAnswer]
 
 
 class Cancelled(msgspec.Struct):
-    """What a cancellation did."""
+    """The result of a cancellation."""
 
     cancelled: bool
-    """False: the job had ended already. A running job is asked to stop, and may still succeed."""
+    """False: the job had already ended. A running job is asked to stop, and may still succeed."""
     job: JobOut
 
 
 class RetryDead(Body):
-    """Which dead letters to run again: all of them, or those of one queue."""
+    """The dead jobs to retry: all of them, or those of one queue."""
 
     queue: Name | None = None
     dry_run: bool = False
-    """Say how many there are, and retry none."""
+    """Only count them; retry none."""
 
 
 class Retried(msgspec.Struct):
-    """How many jobs run again."""
+    """Numbers of retried jobs."""
 
     matched: int
-    """Jobs that were dead."""
+    """Dead jobs found."""
     retried: int
     """0 in a dry run."""
     skipped: int
-    """Jobs that were left as they are; `reasons` says how many and why, as the answer of `POST /v1/bulk` does."""
+    """Jobs not changed; `reasons` has the number of each reason, as in the answer of `POST /v1/bulk`."""
     reasons: dict[str, int]
 
 
 class OutputQuery(Body):
-    """Where to begin to read, in bytes of all that the job has printed."""
+    """Where to start, in bytes of the job's whole output."""
 
     position: Annotated[int, Meta(ge=0, lt=2**53)] = 0
 
 
 class QueueOut(msgspec.Struct):
-    """One queue in numbers."""
+    """Statistics of one queue."""
 
     name: str
     counts: dict[str, int]
@@ -267,28 +267,28 @@ class QueueOut(msgspec.Struct):
 
 
 class QueuesOut(msgspec.Struct):
-    """Every queue that has jobs, is paused or has live workers, by name."""
+    """All queues that have jobs, are paused or have live workers, sorted by name."""
 
     queues: list[QueueOut]
 
 
 class StoreWarning(msgspec.Struct):
-    """Something about the store that may lose jobs."""
+    """A property of the store that may lose jobs."""
 
     what: str
     advice: str
 
 
 class StatsOut(msgspec.Struct):
-    """A store in numbers."""
+    """Statistics of a store."""
 
     counts: dict[str, int]
-    """Jobs by state, over all queues, zeros included."""
+    """Jobs by state in all queues, including zeros."""
     workers: int
     """Live worker processes."""
     queues: list[QueueOut]
     warnings: list[StoreWarning]
-    """What may lose jobs as the store is now."""
+    """Current durability warnings of the store."""
 
 
 class Paused(msgspec.Struct):
@@ -297,11 +297,11 @@ class Paused(msgspec.Struct):
     name: str
     paused: bool
     known: bool = True
-    """False where no job, live worker or schedule has this queue: it is paused all the same."""
+    """False if no job, live worker or schedule uses this queue; it is paused anyway."""
 
 
 class Which(Body):
-    """Which jobs of a task: those that have all these arguments; all of them where there are none."""
+    """The jobs of a task with all these arguments; without arguments, all jobs of the task."""
 
     where: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
@@ -313,7 +313,7 @@ class TaskPaused(msgspec.Struct):
     where: dict[str, Any]
     paused: bool
     known: bool = True
-    """False where no job, live worker or schedule has this task: it is paused all the same."""
+    """False if no job, live worker or schedule has this task; it is paused anyway."""
 
 
 class PausedTask(msgspec.Struct):
@@ -325,26 +325,26 @@ class PausedTask(msgspec.Struct):
 
 
 class PausedTasksOut(msgspec.Struct):
-    """Every pause of a task that holds."""
+    """All current pauses of tasks."""
 
     paused: list[PausedTask]
 
 
 class WorkersOut(msgspec.Struct):
-    """The live workers, and claims by hand, by node and pid."""
+    """The live workers and manual claims, sorted by node and pid."""
 
     workers: list[WorkerInfo]
 
 
 class Setting(msgspec.Struct):
-    """A setting that is kept in the store."""
+    """A setting stored in the store."""
 
     key: str
     value: Any
 
 
 class SettingsOut(msgspec.Struct):
-    """Every setting that is kept in the store."""
+    """All settings stored in the store."""
 
     settings: dict[str, Any]
 
@@ -356,20 +356,20 @@ class NewValue(Body):
 
 
 class NewClaim(Body):
-    """A wish for jobs."""
+    """A request to claim jobs."""
 
     queues: Annotated[list[Name], Meta(min_length=1, max_length=20)] = msgspec.field(
         default_factory=lambda: ["default"]
     )
     types: Annotated[list[Name], Meta(min_length=1, max_length=1000)] | None = None
-    limit: Annotated[int, Meta(ge=1, le=limits.CLAIMS_MOST)] = 1
+    limit: Annotated[int, Meta(ge=1, le=limits.MAX_CLAIMS)] = 1
     lease: Annotated[float, Meta(ge=1, le=WEEK, description="Seconds.")] = MANUAL_LEASE
-    wait: Annotated[float, Meta(ge=0, le=limits.CLAIM_WAIT_MOST, description="Seconds.")] = 0.0
-    """How long to wait for jobs where there are none."""
+    wait: Annotated[float, Meta(ge=0, le=limits.MAX_CLAIM_WAIT, description="Seconds.")] = 0.0
+    """How long to wait if there are no jobs."""
 
 
 class ClaimOut(msgspec.Struct):
-    """A job that is yours until its lease ends. Fence and token prove it."""
+    """A job claimed until its lease expires. Fence and token prove the claim."""
 
     job: JobOut
     fence: int
@@ -379,20 +379,20 @@ class ClaimOut(msgspec.Struct):
 
 
 class ClaimsOut(msgspec.Struct):
-    """The claimed jobs; none where there were none in time."""
+    """The claimed jobs; empty if none became available in time."""
 
     claims: list[ClaimOut]
 
 
 class Extend(Body):
-    """The claim to extend; those that were made in the same call are extended with it."""
+    """The claim to extend; all claims made in the same call are extended with it."""
 
     fence: Fence
     token: Token
 
 
 class Complete(Body):
-    """The claim whose work is done."""
+    """The claim to end as succeeded."""
 
     fence: Fence
     token: Token
@@ -400,19 +400,19 @@ class Complete(Body):
 
 
 class Fail(Body):
-    """The claim whose work failed."""
+    """The claim to end as failed."""
 
     fence: Fence
     token: Token
     error: Annotated[str, Meta(min_length=1)]
     retry_in: Seconds | None = None
-    """Instead of the usual back-off."""
+    """Delay of the retry, instead of the job's back-off."""
     dead: bool = False
-    """Another attempt would be pointless."""
+    """Do not retry: the job is dead."""
 
 
 class Release(Body):
-    """The claim that is given back, uncharged."""
+    """The claim to release without using an attempt."""
 
     fence: Fence
     token: Token
@@ -420,23 +420,23 @@ class Release(Body):
 
 
 class Extended(msgspec.Struct):
-    """The lease holds again."""
+    """The renewed lease."""
 
     lease: float
     """Seconds from now."""
     cancel_requested: bool
-    """Somebody asked for the job's end: stop, and release it."""
+    """Cancellation was requested: stop, and release the job."""
 
 
 class Health(msgspec.Struct):
-    """The server is alive."""
+    """The result of a health check."""
 
     status: str
     service: str
 
 
-class Moved(msgspec.Struct):
-    """A job came to another state, or was `deleted`."""
+class TransitionOut(msgspec.Struct):
+    """A transition of a job to another state, or to `deleted`."""
 
     id: str
     status: str

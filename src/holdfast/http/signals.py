@@ -1,4 +1,4 @@
-"""Signals over HTTP: what jobs wait for."""
+"""The route to send signals to waiting jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .shapes import Body
 
 
 class NewSignal(Body):
-    """What the jobs that wait for it get."""
+    """The value passed to the waiting jobs."""
 
     value: Any = None
 
@@ -23,14 +23,14 @@ class SignalOut(msgspec.Struct):
 
     name: str
     woken: int
-    """Jobs that waited for it. Those that wait later find it for as long as keys are remembered."""
+    """Jobs that were waiting for it. Later waits find it for as long as keys are remembered."""
 
 
 async def send(call: Call, name: str, body: NewSignal) -> Answer:
-    """Wake every job that waits for this signal, now or later. Sent again, it has the newer value."""
+    """Send a signal: wake every job that waits for it, now or later. Sending it again replaces its value."""
     return json(SignalOut(name, await call.app.signal(name, body.value)))
 
 
 def endpoints() -> list[Endpoint]:
-    """Their part of the route table."""
+    """The route of signals."""
     return [Endpoint("POST", "/v1/signals/{name}", "submit", send, {200: SignalOut}, problems=(OUTCOME_UNKNOWN,))]

@@ -1,6 +1,6 @@
-"""The store protocol over HTTP, for `http://…` as a store: one path per method, on whatever store the app has.
+"""The store protocol over HTTP, for store URLs `http://…`: one path per method, on the app's store.
 
-Only Holdfast's own client calls these; they change with the protocol number, and are no part of the API.
+Only Holdfast's client uses these routes; they change with the protocol number and are not part of the API.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ..core.clock import fresh_secret
 from ..core.errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
 from ..core.job import UNDECODABLE
 from ..declarations import WORKER_WRITES
-from ..store import rpc as wire
+from ..store import rpc
 from ..store.protocol import Answers, Batch, Finding, Versioned
 from ..store.worker_writes import Declarations, RecordWrite, WorkerWrites
 from ..version import __version__
 from . import limits, notifications, tokens
 from .call import Answer, Call, ClientGone, Stream
 from .endpoint import Endpoint
-from .idempotency_cache import Recall
+from .idempotency_cache import IdempotencyCache
 from .job_policy import JobPolicy
-from .notifications import STREAMS_MOST, Hints
+from .notifications import MAX_STREAMS, Notifications
 from .problems import CONTENT_TYPE
 from .rpc_validation import CHECKS, check_batch, check_kinds, check_record
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast.http")
 ROLE, OPERATE = "work", "operate"
-BODY_MOST = 64 * limits.MIB
-"""Bytes of a batch; a client whose batch is larger sends its parts one by one."""
-HEADERS = {wire.PROTOCOL_HEADER.lower(): str(wire.PROTOCOL)}
+MAX_RPC_BODY = 64 * limits.MIB
+"""Maximum bytes of a batch; a client splits a larger one."""
+HEADERS = {rpc.PROTOCOL_HEADER.lower(): str(rpc.PROTOCOL)}
 STATUSES: dict[type[Exception], int] = {
     StoreUnavailable: 503,
     OutcomeUnknown: 504,
@@ -45,21 +45,21 @@ STATUSES: dict[type[Exception], int] = {
     ValueError: 422,
     OverflowError: 422,
 }
-"""How what a store raises is told; the nearest class counts, and anything else is 500."""
+"""The HTTP status of each exception of a store; the nearest base class applies, others are 500."""
 _encode = msgspec.json.Encoder().encode
 
 Handler = Callable[[Call], Awaitable[Answer | Stream]]
 
 
-class Seam:
-    """The routes to one app's store. The server checks who is there, and that they have the role `work`.
+class StoreRpc:
+    """The routes to one app's store. The server authenticates requests and requires the role `work`.
 
-    1. A batch goes through the app's own group commit: what several clients send shares commits.
-    2. A request that must not be made twice has an id, and its answer is kept for a while (`recall.py`).
-    3. What a worker does needs the role `work`; to change other people's jobs, pause, or set anything, `operate` too.
-       Which records and changes are a worker's, and what else is to be checked of them, is `declared` by the services.
-    4. `checks`: what comes is held to the same rules as what an app takes (`rpc_validation.py`).
-    5. `sweeps`: clients are told to leave lost leases and retention to this server (`sweeper.py`).
+    1. A batch goes through the app's group commit, so several clients share commits.
+    2. A request that must not be executed twice has an id, and its answer is cached (`idempotency_cache.py`).
+    3. Writes of workers need the role `work`; changing other jobs, pauses and settings need `operate` too. `declared`
+       by the services: which records and changes are those of workers, and further checks of them.
+    4. `checks`: arguments are validated by the same rules as in an app (`rpc_validation.py`).
+    5. `sweeps`: this server, not its clients, handles expired leases and retention (`sweeper.py`).
     """
 
     def __init__(
@@ -76,28 +76,28 @@ class Seam:
         self._policy = policy
         self._declared = Declarations(declared)
         self._checks = checks
-        self._recall = Recall(parts.runtime.clock)
-        self._hints = Hints(lambda topic: self._parts.session.store.listen([topic]))
+        self._cache = IdempotencyCache(parts.runtime.clock)
+        self._notifications = Notifications(lambda topic: self._parts.session.store.listen([topic]))
 
     def endpoints(self) -> list[Endpoint]:
-        """Entries for the server's route table."""
-        handlers: dict[str, Handler] = {method.name: self._plain(method) for method in wire.PLAIN}
-        handlers[wire.HELLO.name] = self._hello
-        handlers[wire.WRITE.name] = self._method(wire.WRITE, self._write, self._worker_sends)
-        handlers[wire.RECORDS.name] = self._method(wire.RECORDS, self._records)
-        handlers[wire.PUT_RECORD.name] = self._method(wire.PUT_RECORD, self._put_record, self._worker_puts)
-        handlers[wire.WARNINGS.name] = self._method(wire.WARNINGS, self._warnings)
-        handlers[wire.RECALL] = self._recalled
-        handlers[wire.LISTEN] = self._listen
-        handlers[wire.TOPICS.name] = self._method(wire.TOPICS, self._change_topics)
+        """The routes of the store protocol."""
+        handlers: dict[str, Handler] = {method.name: self._plain(method) for method in rpc.PLAIN}
+        handlers[rpc.HELLO.name] = self._hello
+        handlers[rpc.WRITE.name] = self._method(rpc.WRITE, self._write, self._worker_sends)
+        handlers[rpc.RECORDS.name] = self._method(rpc.RECORDS, self._records)
+        handlers[rpc.PUT_RECORD.name] = self._method(rpc.PUT_RECORD, self._put_record, self._worker_puts)
+        handlers[rpc.WARNINGS.name] = self._method(rpc.WARNINGS, self._warnings)
+        handlers[rpc.RECALL] = self._recalled
+        handlers[rpc.LISTEN] = self._listen
+        handlers[rpc.TOPICS.name] = self._method(rpc.TOPICS, self._change_topics)
         return [
-            Endpoint("POST", f"{wire.PATH}/{name}", ROLE, _spoken(handler), {200: Any})
+            Endpoint("POST", f"{rpc.PATH}/{name}", ROLE, _versioned(handler), {200: Any})
             for name, handler in handlers.items()
         ]
 
     # -- calls
 
-    def _plain(self, method: wire.Method[Any]) -> Handler:
+    def _plain(self, method: rpc.Method[Any]) -> Handler:
         check = CHECKS.get(method.name) if self._checks else None
 
         async def make(*arguments: Any) -> Any:
@@ -109,49 +109,49 @@ class Seam:
 
     def _method(
         self,
-        method: wire.Method[Any],
+        method: rpc.Method[Any],
         make: Callable[..., Awaitable[Any]],
         permits: Callable[..., Awaitable[bool]] | None = None,
     ) -> Handler:
-        """`permits`: whether a call with these arguments is a worker's, else it is an operator's."""
+        """`permits`: whether the role `work` is enough for a call with these arguments; else `operate` is needed."""
         decode = msgspec.json.Decoder(method.arguments).decode
 
         async def handle(call: Call) -> Answer:
-            body = await call.body(BODY_MOST)
+            body = await call.body(MAX_RPC_BODY)
             if body.count(b",") > limits.VALUES:
-                return _told(InvalidJob(f"the arguments of {method.name} have more than {limits.VALUES} values"))
+                return _error(InvalidJob(f"the arguments of {method.name} have more than {limits.VALUES} values"))
             try:
                 arguments = decode(body)
             except UNDECODABLE as error:
-                return _told(InvalidJob(f"the arguments of {method.name} cannot be read: {error}"))
+                return _error(InvalidJob(f"the arguments of {method.name} cannot be decoded: {error}"))
             if permits is not None and OPERATE not in call.roles and (no := await self._refusal(permits, arguments)):
                 return no
             if method.kind != "once":
                 return await self._made(make, arguments)
-            request = call.header(wire.REQUEST_HEADER.lower().encode())
+            request = call.header(rpc.REQUEST_HEADER.lower().encode())
             if request is None:
-                return _told(InvalidJob(f"{method.name} needs the header {wire.REQUEST_HEADER}"))
-            return await self._recall.once(request.decode("latin-1"), lambda: self._made(make, arguments))
+                return _error(InvalidJob(f"{method.name} needs the header {rpc.REQUEST_HEADER}"))
+            return await self._cache.once(request.decode("latin-1"), lambda: self._made(make, arguments))
 
         return handle
 
     async def _refusal(self, permits: Callable[..., Awaitable[bool]], arguments: tuple[Any, ...]) -> Answer | None:
-        """What is answered to somebody without the role `operate` who needs it."""
+        """The error answer if a call needs the role `operate`; None if `work` is enough."""
         try:
             await self._parts.runtime.open()
             if await permits(*arguments):
                 return None
         except HoldfastError as error:
-            return _told(error)
-        return _told(ConfigError(f"this needs a token with the role {OPERATE!r} beside {ROLE!r}"))
+            return _error(error)
+        return _error(ConfigError(f"not done: this call needs a token with the roles {OPERATE!r} and {ROLE!r}"))
 
     async def _made(self, make: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...] = ()) -> Answer:
-        """A call's answer, or what it raised."""
+        """The answer of a call, or the error that it raised."""
         try:
             await self._parts.runtime.open()
             return Answer(200, _encode(await make(*arguments)), headers=HEADERS)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the client raises it in its own place
-            return _told(error)
+        except Exception as error:  # noqa: BLE001  # the client raises it again
+            return _error(error)
 
     async def _write(self, batch: Batch) -> Answers:
         if self._checks:
@@ -175,7 +175,7 @@ class Seam:
         declared = self._declared.of(kind)
         for job in await declared.check(self._parts.session.store, RecordWrite(kind, name, value, expect)):
             self._policy.check_job(job)
-        written = await self._parts.records.put(kind, name, value, expect)  # which goes by new settings at once
+        written = await self._parts.records.put(kind, name, value, expect)  # applies new settings at once
         if declared.tells_end and written and value is not None:
             self._parts.session.commit.tell_of_end(name)
         return written
@@ -188,59 +188,59 @@ class Seam:
         return await self._declared.of(kind).worker(self._parts.session.store, write)
 
     async def _hello(self, call: Call) -> Answer:
-        async def make() -> wire.Hello:
+        async def make() -> rpc.Hello:
             store = self._parts.session.store
             features = {name for name in store.features if not name.startswith("transactional")}
             if self._sweeps:
                 features.add("sweeps")
-            return wire.Hello(__version__, store.name, tuple(sorted(features)), tuple(sorted(call.roles)))
+            return rpc.Hello(__version__, store.name, tuple(sorted(features)), tuple(sorted(call.roles)))
 
         return await self._made(make)
 
     async def _recalled(self, call: Call) -> Answer:
-        request = call.header(wire.REQUEST_HEADER.lower().encode()) or b""
-        answer = await self._recall.again(request.decode("latin-1"))
-        return answer or _told(OutcomeUnknown("the answer to this request is not known here (any more)"))
+        request = call.header(rpc.REQUEST_HEADER.lower().encode()) or b""
+        answer = await self._cache.again(request.decode("latin-1"))
+        return answer or _error(OutcomeUnknown("the answer is not cached on this server: the call may have run"))
 
-    # -- hints
+    # -- notifications
 
     async def _listen(self, call: Call) -> Answer | Stream:
-        body = await call.body(BODY_MOST)
+        body = await call.body(MAX_RPC_BODY)
         try:
             (topics,) = msgspec.json.decode(body, type=tuple[list[str]])
             await self._parts.runtime.open()
         except UNDECODABLE as error:
-            return _told(InvalidJob(f"these are no topics: {error}"))
+            return _error(InvalidJob(f"the list of topics cannot be decoded: {error}"))
         except HoldfastError as error:
-            return _told(error)
-        if len(self._hints) >= STREAMS_MOST:  # nothing is awaited from here until it is counted
-            return _told(StoreUnavailable(f"{STREAMS_MOST} streams of hints are open already"))
-        stream = self._hints.open(fresh_secret(), topics)
-        lines, ended = self._lines(call, stream), lambda: self._hints.close(stream)
+            return _error(error)
+        if len(self._notifications) >= MAX_STREAMS:  # no await before the stream is counted
+            return _error(StoreUnavailable(f"the server has {MAX_STREAMS} notification streams; poll instead"))
+        stream = self._notifications.open(fresh_secret(), topics)
+        lines, ended = self._lines(call, stream), lambda: self._notifications.close(stream)
         return Stream(lines, b"application/x-ndjson", ended, HEADERS)
 
     async def _lines(self, call: Call, stream: notifications.Stream) -> AsyncGenerator[bytes]:
-        """The stream's name, then what rings, until the client or its token has gone or the server stops."""
+        """The stream's name, then notified topics, until the client disconnects, its token ends or the server stops."""
         yield _encode(stream.name) + b"\n"
         with suppress(ClientGone):
             while (news := await call.while_wanted(stream.news())) is not None and await call.still_may(ROLE):
                 yield news
 
-    async def _change_topics(self, change: wire.Topics) -> None:
-        if not self._hints.change(change.stream, change.add, change.remove):
-            raise StoreUnavailable("there is no such stream of hints here (any more)")
+    async def _change_topics(self, change: rpc.Topics) -> None:
+        if not self._notifications.change(change.stream, change.add, change.remove):
+            raise StoreUnavailable("this notification stream does not exist on this server; open a new one")
 
 
-def _spoken(handler: Handler) -> Handler:
+def _versioned(handler: Handler) -> Handler:
     async def handle(call: Call) -> Answer | Stream:
-        """One call of the store protocol, for Holdfast's own client."""
-        spoken = call.header(wire.PROTOCOL_HEADER.lower().encode())
-        if spoken == str(wire.PROTOCOL).encode():
+        """One call of the store protocol, for Holdfast's client."""
+        version = call.header(rpc.PROTOCOL_HEADER.lower().encode())
+        if version == str(rpc.PROTOCOL).encode():
             return await handler(call)
-        theirs = "none" if spoken is None else spoken.decode("latin-1")[:20]
-        return _told(
+        theirs = "none" if version is None else version.decode("latin-1")[:20]
+        return _error(
             ConfigError(
-                f"this server is Holdfast {__version__} and speaks store protocol {wire.PROTOCOL}, the client speaks"
+                f"this server is Holdfast {__version__} and speaks store protocol {rpc.PROTOCOL}, the client speaks"
                 f" {theirs}; run the same version of Holdfast on both sides"
             )
         )
@@ -248,14 +248,14 @@ def _spoken(handler: Handler) -> Handler:
     return handle
 
 
-def _told(error: Exception) -> Answer:
-    """An error, for the client to raise in its own place."""
+def _error(error: Exception) -> Answer:
+    """An error as an answer, which the client raises again."""
     status = next((STATUSES[step] for step in type(error).__mro__ if step in STATUSES), 500)
     ours = (step.__name__ for step in type(error).__mro__ if step.__module__ == HoldfastError.__module__)
     name = next(ours, type(error).__name__ if status == 500 else ValueError.__name__)
     detail = str(error)
     if status == 500:
-        logger.error("a call of a remote store failed", exc_info=error)
+        logger.error("a store call of a remote client failed with an unexpected error", exc_info=error)
         detail = f"the store failed: {type(error).__name__}: {error}"
-    document = {"type": f"urn:holdfast:problem:store:{name}", "title": "The store says no", "status": status}
+    document = {"type": f"urn:holdfast:problem:store:{name}", "title": "The store call failed", "status": status}
     return Answer(status, _encode(document | {"detail": detail, "error": name}), CONTENT_TYPE, HEADERS)

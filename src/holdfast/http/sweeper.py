@@ -1,4 +1,4 @@
-"""The server's own maintenance: workers that reach their store through it leave lost leases, retention and flows to it."""
+"""The server's maintenance: it handles expired leases, retention and flows for workers that use its store remotely."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from ..parts import Parts
 
 FIRST_LOOK = 5.0
-"""Seconds before the first look for lost claims. While the server was away nobody could renew a lease through it:
-whoever lives beats again within a second or two of its return, and must not be taken for dead before."""
+"""Seconds before the first sweep of expired leases: while the server was down, no worker could renew a lease through
+it, and live workers need one or two seconds after its return."""
 
 
 @asynccontextmanager
 async def sweeping(parts: Parts, *, first_look: float = FIRST_LOOK) -> AsyncGenerator[None]:
-    """Sweep for as long as the block lasts; the app is open."""
+    """Sweep while the block runs; the app must be open."""
     session = parts.session
     poll = session.settings.poll
     maintenance = Maintenance(session, parts.claims, poll, first_look)
-    freeing = DependencyRelease(session, parts.flows.release(session), poll)
+    release = DependencyRelease(session, parts.flows.release(session), poll)
     try:
         yield
     finally:
         maintenance.stop()
-        await freeing.stop()
+        await release.stop()

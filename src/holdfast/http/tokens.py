@@ -1,7 +1,7 @@
-"""Tokens: made once and shown once, kept in the store as digests, each with its roles, its scope and its end.
+"""API tokens: shown once when created, stored as digests with roles, scope and expiry.
 
-A token is `hf_ID_SECRET`. The id finds its record; the secret's digest is compared in constant time. What is stored
-opens nothing, and neither a log nor a list ever has the secret.
+A token is `hf_ID_SECRET`. The id selects the record; the secret's digest is compared in constant time. The stored
+digest cannot be used as a token, and the secret is never logged or listed.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
     from ..core.clock import Clock
 
 KIND = "token"
-"""Of the store's small shared records."""
+"""The kind of the store's records."""
 ROLES = ("read", "submit", "work", "operate")
 ALL = frozenset(ROLES)
 LABEL_LIMIT = 100
-"""Characters of a token's label."""
+"""Maximum characters of a token's label."""
 NAMES_LIMIT = 50
-"""Queues, and tasks, of one token's scope: they are compared at every request."""
+"""Maximum queues, and tasks, of a token's scope: they are compared at every request."""
 TOKEN_LEAST = 16
-"""Characters of a token that somebody made up."""
+"""Minimum characters of HOLDFAST_TOKEN."""
 NOBODY = "0" * 64
 """A digest that no secret has."""
 TOKENS_MAX_AGE = 5.0
-"""Seconds after which the store is asked again: how long a revoked token may still be let in."""
+"""Seconds for which tokens are cached: how long a revoked token may still be accepted."""
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A token as the store has it."""
+    """A token as stored."""
 
     digest: str
     roles: tuple[str, ...]
     label: str
     created_at: int
     expires_at: int | None = None
-    """By the store's clock; None: it holds until it is revoked."""
+    """Microseconds of the store's clock; None: valid until revoked."""
     scope: Scope | None = None
 
 
@@ -61,12 +61,12 @@ class Access(msgspec.Struct, frozen=True):
     scope: Scope | None = None
     """None: all queues and tasks."""
     token: str = ""
-    """The token's id; "" for the server's own, and where none is needed."""
+    """The token's id; "" for HOLDFAST_TOKEN, and if no token is needed."""
     expires_at: int | None = None
 
 
 class TokenInfo(msgspec.Struct, frozen=True):
-    """What can be seen of a token."""
+    """A token without its secret."""
 
     id: str
     label: str
@@ -74,7 +74,7 @@ class TokenInfo(msgspec.Struct, frozen=True):
     created_at: datetime
     expires_at: datetime | None
     queues: tuple[str, ...]
-    """Empty: all. The same holds for `tasks`."""
+    """Empty: all. `tasks` likewise."""
     tasks: tuple[str, ...]
     expired: bool
 
@@ -91,10 +91,9 @@ async def create(
     queues: Iterable[str] = (),
     tasks: Iterable[str] = (),
 ) -> str:
-    """Make a token and keep its digest; the token itself exists only in the answer.
+    """Create a token and store its digest; returns the token, which is not stored.
 
-    `expires`: seconds for which it holds. `queues` and `tasks`: those that it is for, by name, a `*` standing for any
-    characters; all, where none is given.
+    `expires`: seconds of validity. `queues` and `tasks`: its scope, by name with `*` as wildcard; empty: all.
     """
     wanted = checked_roles(roles)
     if label:
@@ -105,7 +104,9 @@ async def create(
         tuple(dict.fromkeys(checked_name(task, "task") for task in tasks)),
     )
     if max(len(scope.queues), len(scope.tasks)) > NAMES_LIMIT:
-        raise ConfigError(f"a token is for at most {NAMES_LIMIT} queues and {NAMES_LIMIT} tasks; a * stands for many")
+        raise ConfigError(
+            f"no token was created: a scope has at most {NAMES_LIMIT} queues and {NAMES_LIMIT} tasks; use *"
+        )
     secret = fresh_secret()
     now = await records.now()
     ends = None if lasts is None else now + int(lasts * MICROS)
@@ -115,13 +116,13 @@ async def create(
         while not id or not await records.put(KIND, id, msgspec.json.encode(stored), 0):  # an id may be taken
             id = hashlib.sha256(fresh_secret().encode()).hexdigest()[:12]
     except OutcomeUnknown as error:
-        said = f"token {id} may be stored, and nobody has it; revoke it, and make another: {error}"
-        raise OutcomeUnknown(said) from error
+        message = f"token {id} may be stored, but its secret is lost; revoke it and create another: {error}"
+        raise OutcomeUnknown(message) from error
     return f"hf_{id}_{secret}"
 
 
 async def tokens(records: Records) -> list[TokenInfo]:
-    """Every token, oldest first; also those that have expired, until they are revoked."""
+    """All tokens, oldest first; expired ones are listed until they are revoked."""
     now = await records.now()
     found = [_seen(id, one, now) for id, one in (await _stored(records)).items()]
     return sorted(found, key=lambda one: one.created_at)
@@ -135,16 +136,16 @@ def _seen(id: str, one: Stored, now: int) -> TokenInfo:
 
 
 async def revoke(records: Records, id: str) -> None:
-    """Forget a token: servers refuse it from then on, within seconds."""
+    """Revoke a token; servers refuse it within `TOKENS_MAX_AGE` seconds."""
     if id.startswith("hf_"):
-        raise ConfigError("give the token's id, as `holdfast token list` shows it, not the token")
+        raise ConfigError("nothing was revoked: give the token's id, as `holdfast token list` shows it, not the token")
     if id not in await records.all(KIND):
-        raise HoldfastError(f"there is no token {id!r}; see `holdfast token list`")
+        raise HoldfastError(f"there is no token {id!r}; `holdfast token list` shows all")
     await records.put(KIND, id, None)
 
 
 def checked_roles(roles: Iterable[str]) -> tuple[str, ...]:
-    """Roles in their usual order, each once."""
+    """The roles in canonical order, without duplicates; ConfigError for an unknown role or none."""
     given = set(roles)
     if not given or not given <= ALL:
         raise ConfigError(f"a token has one or more of the roles {', '.join(ROLES)}, not {', '.join(sorted(given))!r}")
@@ -152,24 +153,24 @@ def checked_roles(roles: Iterable[str]) -> tuple[str, ...]:
 
 
 class Keyring:
-    """Who is let in, as a server knows it: the one token of its environment, and those in the store."""
+    """The tokens that a server accepts: HOLDFAST_TOKEN, and those in the store, cached."""
 
     def __init__(self, records: Records, clock: Clock, token: str | None) -> None:
         if token is not None and not (len(token) >= TOKEN_LEAST and token.isascii() and token.isprintable()):
-            raise ConfigError(f"HOLDFAST_TOKEN must be at least {TOKEN_LEAST} plain characters")
+            raise ConfigError(f"HOLDFAST_TOKEN must have at least {TOKEN_LEAST} printable ASCII characters")
         self._records = records
         self._clock = clock
         self._own = None if token is None else _digest(token)
         self._stored: dict[str, tuple[str, Access]] = {}
-        """By the token's id: the digest of its secret, and what it allows."""
+        """By the token's id: the digest of its secret, and its access."""
         self._read_at: float | None = None
         self._read_time = 0
-        """The store's time when it was read: all servers end a token at the same moment, whatever their own clocks."""
+        """The store's time when it was read, so that a token expires on all servers at the same time."""
         self.seen = token is not None
-        """There is a token, or was since this server started."""
+        """A token exists, or existed since this server started."""
 
     async def access(self, token: str) -> Access | None:
-        """What the bearer of a token may do; None where it is not one, or one that has expired."""
+        """The access of a token; None if it is unknown or expired."""
         if self._own is not None and hmac.compare_digest(self._own, _digest(token)):
             return EVERYTHING
         prefix, _, rest = token.partition("_")
@@ -184,17 +185,17 @@ class Keyring:
         return None if access.expires_at is not None and access.expires_at <= self._now() else access
 
     def _now(self) -> int:
-        """The store's time, by what it was when it was asked."""
+        """The store's current time, extrapolated from the last read."""
         assert self._read_at is not None
         return self._read_time + int((self._clock.monotonic() - self._read_at) * MICROS)
 
     async def refresh(self) -> None:
-        """Read the store's tokens, where that is some time ago. A store that is down changes nothing that was known."""
+        """Read the store's tokens if the cache is too old. If the store is down, the cache stays valid."""
         now, first = self._clock.monotonic(), self._read_at is None
         if self._read_at is not None and now - self._read_at < TOKENS_MAX_AGE:
             return
         if not first:
-            self._read_at, self._read_time = now, self._now()  # meanwhile others go by what is known
+            self._read_at, self._read_time = now, self._now()  # concurrent requests use the cache
         try:
             stored, time = await _stored(self._records), await self._records.now()
         except HoldfastError:
@@ -211,7 +212,7 @@ class Keyring:
 async def _stored(records: Records) -> dict[str, Stored]:
     found: dict[str, Stored] = {}
     for id, kept in (await records.all(KIND)).items():
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):  # one that cannot be read lets nobody in
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):  # a token that cannot be decoded is not accepted
             found[id] = msgspec.json.decode(kept.value, type=Stored)
     return found
 
@@ -220,9 +221,9 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-async def _out_of_reach(*_: object) -> NoReturn:
-    raise ConfigError(f"records of the kind {KIND!r} are out of reach over HTTP")
+async def _not_over_http(*_: object) -> NoReturn:
+    raise ConfigError(f"records of the kind {KIND!r} cannot be read or written over HTTP; open the store directly")
 
 
-WRITES = WorkerWrites(records=(RecordKind(KIND, check=_out_of_reach, before_read=_out_of_reach),))
-"""Nobody makes or lists tokens through the store API."""
+WRITES = WorkerWrites(records=(RecordKind(KIND, check=_not_over_http, before_read=_not_over_http),))
+"""Tokens cannot be created or listed through the store protocol."""

@@ -1,1 +1,1 @@
-"""What can be seen of the queue from outside."""
+"""Observability: events, logs, metrics and traces."""

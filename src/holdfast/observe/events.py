@@ -1,6 +1,6 @@
-"""One stream of events around the seam, so that no engine forgets one: logged, and handed to whoever listens.
+"""Events of jobs, workers and requests: logged, and passed to registered handlers, in the same way for every store.
 
-`KINDS` is the closed list of what can be told. An event never carries a payload, a result, meta, or a secret.
+`KINDS` lists all events. An event never contains a payload, a result, meta, or a secret.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ EVERY = "*"
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """One line of the table of events."""
+    """One row of the table of events."""
 
     level: int
     when: str
     fields: tuple[str, ...] = ()
-    """Beside those that every event of its type has."""
+    """Fields in addition to those of its event class."""
 
 
 _ENDED = ("waited", "ran")
@@ -82,13 +82,13 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Everything it says beside its name."""
+        """All fields that are set, without the name."""
         names = self.__struct_fields__[1:]
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 class JobEvent(Event, frozen=True, gc=False):
-    """Something happened to a job. Times are in seconds."""
+    """An event of a job. Times are in seconds."""
 
     job_id: str
     job_type: str
@@ -96,25 +96,25 @@ class JobEvent(Event, frozen=True, gc=False):
     attempt: int | None = None
     worker_id: str | None = None
     trace_id: str | None = None
-    """Of the trace that it was enqueued in."""
+    """Id of the trace in which the job was enqueued."""
     fence: int | None = None
     waited: float | None = None
-    """From when it was due to when it was claimed, by the store's clock."""
+    """From due time to claim, by the store's clock."""
     ran: float | None = None
-    """From its claim until its end was written."""
+    """From the claim until its end was written."""
     error: str | None = None
     retry_in: float | None = None
 
 
 class SweepEvent(Event, frozen=True, gc=False):
-    """Lost claims were ended: their jobs wait again, or ended `dead` or `cancelled`."""
+    """Claims of expired leases were ended: their jobs wait again, or are `dead` or `cancelled`."""
 
     requeued: int
     job_ids: tuple[str, ...]
 
 
 class WorkerEvent(Event, frozen=True, gc=False):
-    """A worker of this process began or ended."""
+    """A worker of this process started or stopped."""
 
     worker_id: str
     queues: tuple[str, ...] | None = None
@@ -122,7 +122,7 @@ class WorkerEvent(Event, frozen=True, gc=False):
 
 
 class RequestEvent(Event, frozen=True, gc=False):
-    """A request was answered. The path is the route's template, never what the client wrote."""
+    """An HTTP request was answered. The path is the route's template, never the client's text."""
 
     method: str
     path_template: str
@@ -134,55 +134,55 @@ Handler = Callable[[Any], object]
 
 
 class EventSource(Protocol):
-    """Whoever tells of events: an app."""
+    """A source of events: an app."""
 
     def on(self, name: str, handler: Handler, /) -> None:
-        """Have every event of this name handed to a function."""
+        """Register a handler for events of this name."""
         ...
 
 
 class Events:
-    """Where events go. Costs a comparison per event while nobody listens."""
+    """Logs events and calls handlers. Without either, an event costs one comparison."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
         self._handlers: dict[str, tuple[Handler, ...]] = dict.fromkeys(KINDS, ())
 
     def on(self, name: str, handler: Handler) -> None:
-        """Have every event of this name (`*`: of any) handed to a function, after those that came before it."""
+        """Register a handler for events of this name (`*`: all); handlers are called in order of registration."""
         if not callable(handler) or inspect.iscoroutinefunction(handler):
             raise ConfigError(
-                f"{handler!r:.100} cannot listen: events are handed to plain functions, which must be quick"
+                f"handler {handler!r:.100} of event {name!r:.50} must be a sync function that returns fast"
             )
         for one in _names(name):
             self._handlers[one] = (*self._handlers[one], handler)
 
     def off(self, name: str, handler: Handler) -> None:
-        """Hand it no more."""
+        """Unregister a handler."""
         for one in _names(name):
             self._handlers[one] = tuple(other for other in self._handlers[one] if other != handler)
 
     def wanted(self, name: str) -> bool:
-        """Whether anybody would hear of it."""
+        """Whether an event of this name would be logged or handled."""
         return bool(self._handlers[name]) or logger.isEnabledFor(_LEVELS[name])
 
-    def tell(self, event: Event) -> None:
-        """Log an event, and hand it to whoever listens; a handler that raises harms nobody."""
+    def emit(self, event: Event) -> None:
+        """Log an event and call its handlers; an exception of a handler is logged and does not propagate."""
         name, level = event.name, _LEVELS[event.name]
         if logger.isEnabledFor(level):
-            # Not by `logger.log`, which looks for the calling line: it would be this one, at a third of the price.
+            # Not `logger.log`: it searches for the calling line, always this one, at a third of the total cost.
             about = {"event": name, "fields": event.fields}
-            words = (name, _Words(event))
-            logger.handle(logger.makeRecord("holdfast", level, __file__, 0, "%s %s", words, None, extra=about))
+            arguments = (name, _FieldText(event))
+            logger.handle(logger.makeRecord("holdfast", level, __file__, 0, "%s %s", arguments, None, extra=about))
         if not (handlers := self._handlers[name]):
             return
-        request = guard.set(None)  # a handler is the app's own code: what it enqueues is not what a request asked for
+        request = guard.set(None)  # a handler is app code: the policy of the current request does not apply to its jobs
         try:
             for handler in handlers:
                 try:
                     handler(event)
                 except Exception:
-                    logger.exception("a handler of %s raised", name)
+                    logger.exception("handler %r of event %s raised; the event is not delivered again", handler, name)
         finally:
             guard.reset(request)
 
@@ -191,80 +191,80 @@ class Events:
     def created(self, job: NewJob) -> None:
         """A job was stored."""
         if self.wanted("job_created"):
-            self.tell(JobEvent("job_created", job.id, job.task, job.queue, trace_id=trace_id_of(job.meta)))
+            self.emit(JobEvent("job_created", job.id, job.task, job.queue, trace_id=trace_id_of(job.meta)))
 
     def idempotent(self, job: NewJob, id: str) -> None:
-        """An enqueue met the job that its key stands for."""
+        """An enqueue found an existing job with its key."""
         if self.wanted("idempotent_submission"):
-            self.tell(JobEvent("idempotent_submission", id, job.task, job.queue, trace_id=trace_id_of(job.meta)))
+            self.emit(JobEvent("idempotent_submission", id, job.task, job.queue, trace_id=trace_id_of(job.meta)))
 
     def replaced(self, job: NewJob, id: str) -> None:
-        """An enqueue replaced what the waiting job of its key was to do."""
+        """An enqueue replaced the waiting job of its key."""
         if self.wanted("job_replaced"):
-            self.tell(JobEvent("job_replaced", id, job.task, job.queue, trace_id=trace_id_of(job.meta)))
+            self.emit(JobEvent("job_replaced", id, job.task, job.queue, trace_id=trace_id_of(job.meta)))
 
     def claimed(self, record: Record) -> None:
-        """A worker holds a job now."""
+        """A job was claimed."""
         if self.wanted("lease_acquired"):
-            self.tell(_about("lease_acquired", record, fence=record.fence, waited=_waited(record)))
+            self.emit(_about("lease_acquired", record, fence=record.fence, waited=_waited(record)))
 
     def started(self, record: Record) -> None:
         """A task's code is about to run."""
         if self.wanted("handler_start"):
-            self.tell(_about("handler_start", record))
+            self.emit(_about("handler_start", record))
 
     def settled(self, record: Record, end: Settlement, began: float | None = None) -> None:
-        """A claim has ended, and the store has written how. `began`: when it was claimed, by the steady clock."""
+        """The end of a claim was written. `began`: when it was claimed, by the monotonic clock."""
         name = _SETTLED[end.outcome]
         if self.wanted(name):
             retry_in = end.delay if end.state == State.FAILED else None
             ran = self._ran(record, began)
-            error = end.error if "error" in KINDS[name].fields else None  # one that is given back keeps an older one
-            self.tell(_about(name, record, waited=_waited(record), ran=ran, error=error, retry_in=retry_in))
+            error = end.error if "error" in KINDS[name].fields else None  # a released job keeps an earlier error
+            self.emit(_about(name, record, waited=_waited(record), ran=ran, error=error, retry_in=retry_in))
 
     def refused(self, record: Record) -> None:
-        """A claim's end came too late: somebody else had ended it."""
+        """The end of a claim was refused: the claim had already ended."""
         if self.wanted("lease_lost"):
-            self.tell(_about("lease_lost", record, fence=record.fence))
+            self.emit(_about("lease_lost", record, fence=record.fence))
 
     def changed(self, record: Record, change: Change) -> None:
         """An operator changed a job."""
         name = _changed(change)
         if self.wanted(name):
             error = change.patch.error if change.patch is not None and name == "job_cancelled" else None
-            self.tell(_about(name, record, error=error if isinstance(error, str) else None))
+            self.emit(_about(name, record, error=error if isinstance(error, str) else None))
 
     def _ran(self, record: Record, began: float | None) -> float | None:
         if began is not None:
             return round(self.clock.monotonic() - began, 6)
         if record.started_at is None:
             return None
-        # Claimed elsewhere or by hand: from the store's clock to ours, which may differ a little.
+        # Claimed by another process or manually: the difference of the store's clock and ours, which may deviate.
         return max(0.0, (self.clock.now() - record.started_at) / 1_000_000)
 
     # -- the rest
 
     def swept(self, records: Sequence[Record]) -> None:
-        """Lost claims were settled."""
+        """Claims of expired leases were settled."""
         if records and self.wanted("sweep_complete"):
-            self.tell(SweepEvent("sweep_complete", len(records), tuple(record.id for record in records)))
+            self.emit(SweepEvent("sweep_complete", len(records), tuple(record.id for record in records)))
 
     def worker_started(self, worker: str, queues: tuple[str, ...], slots: int) -> None:
-        """A worker begins to claim."""
-        self.tell(WorkerEvent("worker_started", worker, queues, slots))
+        """A worker starts to claim jobs."""
+        self.emit(WorkerEvent("worker_started", worker, queues, slots))
 
     def worker_stopped(self, worker: str) -> None:
-        """A worker has let go of everything."""
-        self.tell(WorkerEvent("worker_stopped", worker))
+        """A worker has stopped and has no claims left."""
+        self.emit(WorkerEvent("worker_stopped", worker))
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
-        """A request was answered; its path is as the route table has it."""
+        """A request was answered; `path` is the template of the route."""
         if self.wanted("http_request"):
-            self.tell(RequestEvent("http_request", method, path, status, round(seconds, 6)))
+            self.emit(RequestEvent("http_request", method, path, status, round(seconds, 6)))
 
 
-class _Words:
-    """An event's fields as text, made only where a handler prints them plainly."""
+class _FieldText:
+    """An event's fields as text, formatted only if a log handler needs it."""
 
     __slots__ = ("_event",)
 
@@ -279,7 +279,7 @@ def _names(name: str) -> Sequence[str]:
     if name == EVERY:
         return tuple(KINDS)
     if name not in KINDS:
-        raise ConfigError(f"there is no event {name!r}; there are: {', '.join(sorted(KINDS))}, or * for all")
+        raise ConfigError(f"there is no event {name!r}; the events are: {', '.join(sorted(KINDS))}, or * for all")
     return (name,)
 
 

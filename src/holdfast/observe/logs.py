@@ -1,6 +1,6 @@
-"""How worker and server processes render the library's log, with structlog: for the eye on a terminal, JSON elsewhere.
+"""Log output of worker and server processes, rendered with structlog: text on a terminal, JSON elsewhere.
 
-structlog is imported here alone, when a process sets up its log.
+structlog is imported only here, when a process calls `set_up`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, cast
 import msgspec
 
 COMMON = ("job_id", "job_type", "queue", "attempt", "worker_id", "trace_id")
-"""What a log record may carry as attributes of its own: those of `ctx.log` do."""
+"""Attributes of a log record that are printed as fields; `ctx.log` sets them."""
 Line = dict[str, Any]
 Renderer = Callable[[Line], str]
 
 
 def set_up(level: str, style: str) -> None:
-    """Send everything that is logged to standard error. `style`: json, pretty, or auto (by the terminal)."""
+    """Send all log records to standard error. `style`: json, pretty, or auto (pretty on a terminal)."""
     terminal = sys.stderr.isatty()
     pretty = style == "pretty" or (style == "auto" and terminal)
     handler = logging.StreamHandler(sys.stderr)
@@ -30,21 +30,21 @@ def set_up(level: str, style: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # No line shows these, and asking for them is a tenth of its price.
+    # No line shows these, and collecting them is a tenth of the cost of a record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 def log_file(path: str | Path) -> int:
-    """A descriptor that appends to a private file at this path, which is made where there is none."""
+    """Open a file for appending, created with mode 0600 if missing; returns the descriptor."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 def reopen(path: str) -> None:
-    """Send standard output and error to the file at this path anew: the one that they went to was moved away."""
+    """Redirect standard output and error to a newly opened file at this path, after log rotation."""
     try:
         handle = log_file(path)
     except OSError as error:
-        logging.getLogger("holdfast").warning("the log file %s cannot be opened anew: %s", path, error)
+        logging.getLogger("holdfast").warning("log file %s cannot be reopened, the old one stays: %s", path, error)
         return
     for stream in (1, 2):
         os.dup2(handle, stream)
@@ -52,7 +52,7 @@ def reopen(path: str) -> None:
 
 
 class _Lines(logging.Formatter):
-    """One line per event: everything that is known of it, rendered."""
+    """Formats a record with all its fields as one line."""
 
     def __init__(self, render: Renderer) -> None:
         super().__init__()
@@ -103,8 +103,8 @@ def _pretty(*, colours: bool) -> Renderer:
 
 
 def _structlog() -> Any:
-    # As it is imported, structlog looks for rich, which is here for the command line. Without it, tracebacks are plain,
-    # and a worker has 4 MB and 50 ms more to itself.
+    # On import, structlog looks for rich, which is installed for the CLI. Hiding it gives plain tracebacks and saves a
+    # worker 4 MB and 50 ms.
     hidden = "rich" not in sys.modules
     if hidden:
         sys.modules["rich"] = cast("Any", None)

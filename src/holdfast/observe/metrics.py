@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what was counted, and what the store holds now, as one page of text."""
+"""Prometheus metrics: counters of this process and gauges of the store, as one page of text."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "holdfast"
-"""What the names of all metrics begin with, unless the setting `metrics_prefix` says otherwise."""
+"""Default prefix of all metric names; the setting `metrics_prefix` changes it."""
 SCRAPE_TIMEOUT = 4.0
-"""Seconds that the store has to answer."""
+"""Timeout in seconds for the store's answer."""
 Seen = tuple[list[QueueStats], int, tuple[Finding, ...]]
-"""Every queue, the store's time, and its warnings."""
+"""All queues, the store's time in microseconds, and its warnings."""
 MAX_AGE = 2.0
-"""Seconds for which the store is not asked again, however many ask for metrics."""
-MOST_QUEUES = 100
-"""Queues that are shown by name: whoever may enqueue could make up any number of them."""
+"""Seconds for which the store's answer is cached for all scrapes."""
+MAX_QUEUES = 100
+"""Queues exported by name; the rest are summed, since clients can create any number of names."""
 
 
 class Depths:
-    """The queues of a store, looked at no more often than every few seconds. `ask`: `app.queues`."""
+    """The queue statistics of a store, cached for `MAX_AGE`. `ask`: `app.queues`."""
 
     def __init__(self, ask: Callable[[], Awaitable[Seen]], clock: Clock) -> None:
         self._ask = ask
@@ -43,7 +43,7 @@ class Depths:
         self._asked: float | None = None
 
     async def look(self) -> Seen | None:
-        """What `ask` says; None where the store does not answer."""
+        """The result of `ask`; None if the store does not answer in time."""
         async with self._asking:
             now = self._clock.monotonic()
             if self._asked is None or now - self._asked >= MAX_AGE:
@@ -65,20 +65,20 @@ class Metrics:
         self.tally = Tally()
         self._active = active
         self._prefix = prefix
-        """What the names begin with on the page, in the place of `holdfast`."""
+        """Prefix of the exported names, instead of `holdfast`."""
 
     def listen(self, events: EventSource) -> None:
-        """Count what an app tells from now on."""
+        """Count the events of an app from now on."""
         self.tally.listen(events)
 
     def page(self, seen: Seen | None) -> bytes:
-        """Everything, as Prometheus reads it. `seen`: what `Depths` saw."""
+        """The page in Prometheus text format. `seen`: the result of `Depths.look`."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry(lambda: seen))
 
     def registry(self, look: Callable[[], Seen | None]) -> CollectorRegistry:
-        """The same for whoever has a registry; `look` is called for every page."""
+        """The metrics as a `CollectorRegistry`; `look` is called at every scrape."""
         from prometheus_client import CollectorRegistry
 
         metrics = self
@@ -95,7 +95,7 @@ class Metrics:
         return registry
 
     def families(self, seen: Seen | None) -> Iterator[Family]:
-        """One family per line of METRICS."""
+        """One metric family per entry of METRICS."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         sums = dict(self.tally.sums)
@@ -139,19 +139,19 @@ class Metrics:
 
 
 def _deepest(queues: list[QueueStats]) -> list[QueueStats]:
-    """The queues with most to do, and all others as if they were one."""
+    """The `MAX_QUEUES` queues with the most unfinished jobs, and the sum of the others as one queue."""
 
     def depth(queue: QueueStats) -> tuple[int, int]:
         ended = sum(queue.counts.get(state, 0) for state in TERMINAL)
         return sum(queue.counts.values()) - ended, ended
 
     named = [queue for queue in queues if queue.name != OTHER]
-    shown = {queue.name for queue in sorted(named, key=depth, reverse=True)[:MOST_QUEUES]}
+    shown = {queue.name for queue in sorted(named, key=depth, reverse=True)[:MAX_QUEUES]}
     rest = [queue for queue in queues if queue.name not in shown]
     if not rest:
         return queues
     counts = {state.value: sum(queue.counts.get(state, 0) for queue in rest) for state in State}
-    # Paused only if all are: an alert that leaves out paused queues must still see those of them that are late.
+    # Paused only if all are, so that an alert that ignores paused queues still covers the active ones.
     late = min((queue.oldest for queue in rest if queue.oldest is not None), default=None)
     other = QueueStats(OTHER, counts, late, paused=all(queue.paused for queue in rest))
     return [*(queue for queue in queues if queue.name in shown), other]
@@ -160,7 +160,7 @@ def _deepest(queues: list[QueueStats]) -> list[QueueStats]:
 def _histograms(
     name: str, sums: dict[tuple[str, ...], float]
 ) -> Iterator[tuple[tuple[str, ...], list[tuple[str, float]], float]]:
-    """Each set of labels with its buckets, which count everything below them, and its sum."""
+    """Each set of labels with its cumulative buckets and its sum."""
     for values in sorted({key[1:-1] for key in sums if key[0] == name}):
         count, buckets = 0.0, list[tuple[str, float]]()
         for number, bound in enumerate([*map(float, SECONDS), float("inf")]):

@@ -1,4 +1,4 @@
-"""Outages in the log: their beginning, a summary once a minute, and their end, however often work fails meanwhile."""
+"""Rate-limited logging of store outages: the start, a summary once a minute, and the end."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from ..core.errors import ConfigError, HoldfastError, MissingExtra, StoreRefused
 
 logger = logging.getLogger("holdfast")
 REFUSALS = (ConfigError, MissingExtra, StoreRefused)
-"""Errors that waiting does not mend: somebody has to change the store, its rights or the URL."""
+"""Errors that a retry does not fix: an operator must change the store, its permissions or the URL."""
 SUMMARY_EVERY = 60.0
-"""Seconds between two lines of the log about one outage."""
+"""Seconds between two log lines about one outage."""
 CALM = 10.0
-"""Seconds: a failure that comes sooner after the end of an outage belongs to it, and begins no other."""
+"""Seconds after the end of an outage within which a new failure counts as the same outage."""
 STALE = 120.0
-"""Seconds without a try after which an activity is known to have stopped: it cannot report that it works again."""
+"""Seconds without an attempt after which an activity counts as stopped and no longer keeps the outage open."""
 LONGEST_PAUSE = 30.0
-"""Seconds between two tries of what waiting does not mend."""
+"""Maximum seconds between two attempts after an error of `REFUSALS`."""
 
 
 class Outages:
-    """What fails now in one process, by activity (`claim`, `heartbeat`, `maintenance`). May be used from any thread.
+    """The failing activities of one process (`claim`, `heartbeat`, `maintenance`). Thread-safe.
 
-    One outage lasts from the first failure of any activity until every activity works again.
+    One outage lasts from the first failure of any activity until every activity succeeds again.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._failing: dict[str, tuple[int, float]] = {}
-        """By activity: failures in a row, and when it failed last."""
+        """By activity: consecutive failures, and the time of the last one."""
         self._kinds: set[str] = set()
         self._failures = 0
         self._began = self._logged_at = self._ended_at = -CALM
         self._announced = False
 
     def failed(self, activity: str, error: BaseException, pause: float = 0.0) -> float:
-        """Count a failure. The seconds until the next try: `pause`, or more and more where the store refuses.
+        """Count a failure; returns the seconds until the next attempt: `pause`, doubled each time the store refuses.
 
-        Not for heartbeats and settlements, which always come again soon: a lease does not wait.
+        Heartbeats and settlements ignore the result and retry soon, because leases expire.
         """
         with self._lock:
             now = self._clock.monotonic()
@@ -54,15 +54,13 @@ class Outages:
             kind = "refused" if refused else "unavailable" if isinstance(error, HoldfastError) else type(error).__name__
             if kind not in self._kinds:
                 self._kinds.add(kind)
-                self._log(
-                    "outage_began", f"{activity} fails, and is tried again: {type(error).__name__}: {error}", error
-                )
+                self._log("outage_began", f"{activity} failed, will retry: {type(error).__name__}: {error}", error)
             elif now - self._logged_at >= SUMMARY_EVERY:
-                self._log("outage_continues", f"{self._so_far()}, the last: {type(error).__name__}: {error}", error)
+                self._log("outage_continues", f"{self._so_far()}, last error: {type(error).__name__}: {error}", error)
         return max(pause, min(LONGEST_PAUSE, pause * 2 ** min(times, 5))) if refused else pause
 
     def worked(self, activity: str) -> None:
-        """The activity is well."""
+        """Record that the activity succeeded."""
         if self._failing:
             self._worked(activity)
 
@@ -78,15 +76,15 @@ class Outages:
             if failing and not self._failing:
                 self._ended_at = now
                 if self._announced:
-                    self._log("outage_ended", f"all works again; {self._so_far()}", None)
+                    self._log("outage_ended", f"all activities succeed again after {self._so_far()}", None)
 
     def _so_far(self) -> str:
         return f"{self._failures} failures in {self._clock.monotonic() - self._began:.0f} s"
 
-    def _log(self, event: str, words: str, error: BaseException | None) -> None:
+    def _log(self, event: str, message: str, error: BaseException | None) -> None:
         now = self._clock.monotonic()
         self._logged_at, self._announced = now, error is not None
         fields = {"failures": self._failures, "seconds": round(now - self._began, 1)}
         if error is not None:
             fields |= {"activities": sorted(self._failing), "error": f"{type(error).__name__}: {error}"}
-        logger.log(logging.WARNING if error else logging.INFO, words, extra={"event": event, "fields": fields})
+        logger.log(logging.WARNING if error else logging.INFO, message, extra={"event": event, "fields": fields})

@@ -1,4 +1,4 @@
-"""What the metrics count, as sums: cheap to keep beside a busy worker, and added up over processes by adding."""
+"""Sums behind the metrics: cheap to update in a busy worker, and merged over processes by addition."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 from .events import EventSource, JobEvent, RequestEvent
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
-"""Upper bounds of the buckets of every histogram."""
-MOST_NAMES = 500
-"""Values that are told apart, per label: whoever may enqueue could make up any number of names."""
+"""Upper bounds in seconds of the buckets of every histogram."""
+MAX_LABEL_VALUES = 500
+"""Distinct values per label; the rest count as `OTHER`, since clients can create any number of names."""
 OTHER = "(other)"
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """One line of the table of metrics."""
+    """One row of the table of metrics."""
 
     kind: str
     help: str
@@ -49,7 +49,7 @@ METRICS: dict[str, Metric] = {
 }
 
 Key = tuple[str, ...]
-"""A metric, its labels' values, and of a histogram the number of the bucket, or `sum`."""
+"""The metric's name, its label values, and for a histogram the bucket number or `sum`."""
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _BUCKETS = tuple(map(str, range(len(SECONDS) + 1)))
@@ -62,14 +62,14 @@ _OUTCOMES = ("job_cancelled", "job_expired", "job_released", "job_snoozed", "job
 
 
 class Tally:
-    """Adds up what the events of one process tell."""
+    """Sums over the events of one process."""
 
     def __init__(self) -> None:
         self.sums: dict[Key, float] = {}
         self._names: dict[str, set[str]] = {}
 
     def listen(self, events: EventSource) -> None:
-        """Count everything from now on."""
+        """Count the events of a source from now on."""
         events.on("job_created", lambda event: self._count("holdfast_jobs_submitted_total", event))
         events.on("idempotent_submission", lambda event: self._count("holdfast_jobs_idempotent_total", event))
         events.on("lease_acquired", self._claimed)
@@ -79,12 +79,12 @@ class Tally:
         events.on("http_request", self._answered)
 
     def take(self) -> tuple[tuple[Key, float], ...]:
-        """What has been added since it was last taken."""
+        """The sums since the last call; resets them."""
         taken, self.sums = self.sums, {}
         return tuple(taken.items())
 
     def add_all(self, sums: Iterable[tuple[Key, float]]) -> None:
-        """Add what another process has counted; all of them share this one's budgets."""
+        """Add the sums of another process; `MAX_LABEL_VALUES` applies to all processes together."""
         for key, value in sums:
             metric, *rest = key
             labels = METRICS[metric].labels
@@ -126,7 +126,7 @@ class Tally:
     def _known(self, label: str, name: str) -> str:
         names = self._names.setdefault(label, set())
         if name not in names:
-            if len(names) >= MOST_NAMES:
+            if len(names) >= MAX_LABEL_VALUES:
                 return OTHER
             names.add(name)
         return name

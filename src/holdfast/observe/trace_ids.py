@@ -1,6 +1,6 @@
-"""Where a job keeps the trace that it was enqueued in: W3C trace context, in its meta, under the standard's own names.
+"""The trace context of a job: W3C `traceparent` and `tracestate` in its meta.
 
-Any program may have written it, so it is read with care.
+Any program may have written it, so it is validated when read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-
 
 
 def trace_id_of(meta: Mapping[str, Any]) -> str | None:
-    """The id of the trace that a job belongs to; None where it belongs to none."""
+    """The trace id in a job's meta; None without a valid one."""
     parent = meta.get(PARENT)
     if not isinstance(parent, str) or len(parent) > 200:
         return None

@@ -1,8 +1,8 @@
-"""OpenTelemetry: one trace from the request that enqueues, through the enqueue, into the run, over processes and HTTP.
+"""OpenTelemetry: one trace from the request through the enqueue to the run, across processes and HTTP.
 
-A job carries the trace in its meta (`trace_ids.py`). Spans are made where somebody has configured OpenTelemetry in this
-process; where nobody has imported it, nothing of it is imported here, and a look into `sys.modules` is the whole cost.
-A process without it still hands on the trace that came with a request.
+A job carries the trace context in its meta (`trace_ids.py`). Spans are created if OpenTelemetry is configured in this
+process. If it was not imported, this module does not import it: the cost is one lookup in `sys.modules`. A process
+without OpenTelemetry still propagates the trace context of a request.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 Carrier = dict[str, str]
 FLUSH_MILLIS = 5000
-"""Milliseconds that the end of a process waits for its spans to be sent."""
+"""Milliseconds that an exiting process waits for its spans to be exported."""
 _arrived: ContextVar[Carrier | None] = ContextVar("holdfast_trace", default=None)
-"""The trace of the request that is being answered, where OpenTelemetry is not there to keep it."""
+"""The trace context of the current request, in a process without OpenTelemetry."""
 _found: tuple[Any, Tracer] | None = None
 
 
 def tracer() -> Tracer | None:
-    """Makes our spans; None where nobody has configured OpenTelemetry."""
+    """The tracer of Holdfast; None if OpenTelemetry is not configured."""
     global _found  # noqa: PLW0603  # a provider is set once per process, and looked for once per job
     if "opentelemetry.trace" not in sys.modules:
         return None
@@ -48,13 +48,13 @@ def tracer() -> Tracer | None:
 
 
 def wanted() -> bool:
-    """Whether an enqueue of now has a trace to carry on."""
+    """Whether an enqueue in the current context has a trace to propagate."""
     return _arrived.get() is not None or tracer() is not None
 
 
 @contextmanager
 def enqueuing(jobs: Sequence[NewJob]) -> Generator[Sequence[NewJob]]:
-    """Around an enqueue: a span for it, and the jobs with the trace in their meta."""
+    """Wrap an enqueue in a span; yields the jobs with the trace context in their meta."""
     ours = tracer()
     if ours is None:
         carrier = _arrived.get()
@@ -73,7 +73,7 @@ def enqueuing(jobs: Sequence[NewJob]) -> Generator[Sequence[NewJob]]:
 
 
 async def running(record: Record, run: Awaitable[Outcome], ours: Tracer) -> Outcome:
-    """Around a run: a span that goes on from the job's enqueue."""
+    """Wrap a run in a span whose parent is the job's enqueue."""
     from opentelemetry.trace import SpanKind, Status, StatusCode
 
     about = {
@@ -94,7 +94,7 @@ async def running(record: Record, run: Awaitable[Outcome], ours: Tracer) -> Outc
 
 
 def handed_on(record: Record) -> Record:
-    """The record for a process of its own: it goes on from the span of now."""
+    """The record with the current span as its trace context, for a run in a child process."""
     if tracer() is None:
         return record
     return msgspec.structs.replace(record, meta={**record.meta, **_current()})
@@ -102,7 +102,7 @@ def handed_on(record: Record) -> Record:
 
 @contextmanager
 def continued(meta: Mapping[str, Any]) -> Generator[None]:
-    """What runs inside belongs to the trace that a job carries: for children, and for claims by hand."""
+    """Run the block in the trace of a job: for child processes and manual claims."""
     if tracer() is None or trace_id_of(meta) is None:
         yield
         return
@@ -117,7 +117,7 @@ def continued(meta: Mapping[str, Any]) -> Generator[None]:
 
 @contextmanager
 def arriving(headers: Iterable[tuple[bytes, bytes]]) -> Generator[None]:
-    """Around the answer to a request: what it enqueues belongs to the trace that its headers name, if they do."""
+    """Run the block in the trace of a request's headers, if they have one and no span is active."""
     carrier = {
         name.decode(): value.decode("latin-1")
         for name, value in headers
@@ -137,13 +137,13 @@ def arriving(headers: Iterable[tuple[bytes, bytes]]) -> Generator[None]:
 
 
 def flush() -> None:
-    """Send what was gathered, in a process that is about to end at once."""
+    """Export pending spans, in a process that is about to exit."""
     if tracer() is not None and _found is not None and hasattr(_found[0], "force_flush"):
         _found[0].force_flush(FLUSH_MILLIS)
 
 
 def _in_a_span() -> bool:
-    """Whether somebody else's instrumentation has begun a span already."""
+    """Whether other instrumentation has already started a span."""
     if tracer() is None:
         return False
     from opentelemetry import trace
@@ -152,7 +152,7 @@ def _in_a_span() -> bool:
 
 
 def _about(operation: str, kind: str, queue: str) -> dict[str, Any]:
-    """Attributes, by OpenTelemetry's conventions for messaging."""
+    """Span attributes by OpenTelemetry's semantic conventions for messaging."""
     return {
         "messaging.system": "holdfast",
         "messaging.operation.name": operation,
@@ -162,7 +162,7 @@ def _about(operation: str, kind: str, queue: str) -> dict[str, Any]:
 
 
 def _stamped(jobs: Sequence[NewJob], carrier: Carrier) -> list[NewJob]:
-    # What the caller has put there by hand stays.
+    # A trace context set by the caller is kept.
     return [job if PARENT in job.meta else msgspec.structs.replace(job, meta={**job.meta, **carrier}) for job in jobs]
 
 

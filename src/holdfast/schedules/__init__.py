@@ -1,1 +1,1 @@
-"""Jobs that are made by the clock."""
+"""Cron and interval schedules."""

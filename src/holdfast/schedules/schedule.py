@@ -1,4 +1,4 @@
-"""A schedule as a record of the store keeps it: the jobs that it makes, when, and how far it has come."""
+"""A schedule as stored in a record: the options of its jobs, its rule, its last and next run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ..views import LimitInfo, limits_of, moment
 
 KIND = "schedule"
 SCHEDULE_ERROR_LIMIT = 1000
-"""Characters of an error that are kept."""
-_UNSEEN = {"rule", "next", "last", "counted", "limit_key"}
+"""Characters of an error that are stored."""
+_UNSEEN = {"rule", "next", "last", "counted"}
 
 
 class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task that is enqueued again and again."""
+    """A task that is enqueued repeatedly by a cron or interval rule."""
 
     name: str
     task: str
@@ -39,7 +39,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     retry: Backoff | None = None
     tags: tuple[str, ...] = ()
     in_code: bool = False
-    """Declared by `app.cron`; what the code says counts at the next start of a worker."""
+    """Declared by `app.cron`; a worker that starts with the code overwrites changes."""
     paused: bool = False
     next: int | None = None
     """When the next run is due, in microseconds since 1970."""
@@ -48,25 +48,25 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     expires: float | None = None
     """Seconds within which a run must start."""
     limit_key: LimitKey | None = None
-    """Where its jobs stand, for those who do not know the task."""
+    """The limit key of its jobs, for workers that do not know the task."""
     counted: int = 0
-    """When `next` was found, by the store's clock."""
+    """When `next` was computed, in microseconds of the store's clock."""
     error: str | None = None
-    """Why the last run could not be made; None once one was."""
+    """Why the last run could not be enqueued; None after a run was enqueued."""
 
     @property
     def next_run(self) -> datetime | None:
-        """When it is due next; None while it is paused."""
+        """When the next run is due; None while paused."""
         return None if self.next is None or self.paused else moment(self.next)
 
     @property
     def last_run(self) -> datetime | None:
-        """When the last run that was made was due."""
+        """The due time of the last run that was enqueued."""
         return None if self.last is None else moment(self.last)
 
     @property
     def words(self) -> str:
-        """Its rule as one would say it."""
+        """Its rule in English."""
         return schedule.in_words(self.rule)
 
     @property
@@ -75,7 +75,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
         return limits_of(self.limit_key)
 
     def shown(self) -> dict[str, Any]:
-        """What people see of it, its rule and its times included."""
+        """Its public fields, including those of the rule and the run times."""
         return {
             **{name: getattr(self, name) for name in self.__struct_fields__ if name not in _UNSEEN},
             **msgspec.structs.asdict(self.rule),
@@ -86,20 +86,20 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
         }
 
     def from_now(self, now: int) -> Schedule:
-        """The same, due next after this moment."""
+        """A copy whose next run is the first after `now`."""
         return msgspec.structs.replace(self, next=schedule.next_after(self.rule, now), counted=now)
 
     def troubled(self, error: Exception) -> Schedule:
-        """The same, saying why a run could not be made."""
+        """A copy with the error of a run that could not be enqueued."""
         return msgspec.structs.replace(self, error=error_text(error)[:SCHEDULE_ERROR_LIMIT])
 
     def makes_the_same(self, other: Schedule) -> bool:
-        """Whether the jobs of both would stand in one limit key, whatever the limits are."""
+        """Whether the jobs of both have the same task, queue and payload, so the same limit key."""
         return (self.task, self.queue, bytes(self.payload)) == (other.task, other.queue, bytes(other.payload))
 
 
 class Glance(msgspec.Struct, frozen=True):
-    """The little of a schedule that says whether there is something to do."""
+    """The fields of a schedule that decide whether it is due."""
 
     next: int | None = None
     counted: int = 0
@@ -111,25 +111,25 @@ _glance = msgspec.json.Decoder(Glance).decode
 
 
 def read(value: bytes) -> Schedule | None:
-    """A schedule as it is kept; None for what cannot be read."""
+    """Decode a stored schedule; None if it cannot be decoded."""
     try:
         kept = _decode(value)
         schedule.checked(kept.rule)
     except UNDECODABLE:
-        return None  # written by a newer version, which makes its runs; or by somebody who should not have
+        return None  # written by a newer version, whose workers enqueue its runs; or damaged
     return kept
 
 
 def glance(value: bytes) -> Glance | None:
-    """The same at a glance, which costs little and promises nothing of the rest."""
+    """Decode only the fields of `Glance`: cheap, and the other fields are not validated."""
     try:
         return _glance(value)
     except UNDECODABLE:
         return None
 
 
-def _moves_on(before: bytes | None, after: bytes | None) -> bool:
-    """Whether this is what a worker does by itself: it makes runs of a schedule, and declares those of its code."""
+def _is_worker_update(before: bytes | None, after: bytes | None) -> bool:
+    """Whether a write is one that workers make: advance a schedule after a run, or declare one from code."""
     old = None if before is None else read(before)
     new = None if after is None else read(after)
     if new is None:
@@ -150,20 +150,20 @@ def _moves_on(before: bytes | None, after: bytes | None) -> bool:
 async def _worker_writes(store: Store, write: RecordWrite) -> bool:
     kept = (await records_of(store, KIND)).get(write.name)
     version = 0 if kept is None else kept.version
-    if write.expect is None or write.expect > version:  # whatever is there by then
+    if write.expect is None or write.expect > version:  # not a compare-and-set on a known version
         return False
-    if write.expect not in (0, version):  # a version never comes again: the store refuses it
+    if write.expect not in (0, version):  # an old version: the store refuses the write
         return True
-    return _moves_on(kept.value if kept is not None and write.expect else None, write.value)
+    return _is_worker_update(kept.value if kept is not None and write.expect else None, write.value)
 
 
 async def _check(_store: Store, write: RecordWrite) -> Sequence[NewJob]:
-    """Its jobs: a worker's token must not have the server's own workers run any command, by the clock."""
+    """The jobs of a schedule, to be checked: a worker's token must not schedule commands on other workers."""
     if write.value is None:
         return ()
     kept = read(write.value)
     if kept is None:
-        raise InvalidJob(f"schedule {write.name!r:.200} cannot be read, or can never be due")
+        raise InvalidJob(f"schedule {write.name!r:.200} was not stored: it cannot be decoded, or is never due")
     return [NewJob("", kept.task, kept.queue, bytes(kept.payload))]
 
 

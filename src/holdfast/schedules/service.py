@@ -1,9 +1,9 @@
-"""Schedules in the store: made by code or by hand, carried out by whichever worker looks first, each run exactly once.
+"""Schedules in the store: declared in code or created by an operator; any worker enqueues due runs, each exactly once.
 
-A run is a job whose key is the schedule and the time it was due, so that any number of workers may make it: the store
-keeps one. Only then is the schedule's next time moved on, by compare-and-set; after a crash in between the same job is
-made again, and is the same. A version is never given twice, so a worker that still makes a run of a deleted schedule
-cannot write it over a new one of its name.
+A run is a job whose key contains the schedule and the due time, so several workers may enqueue it and the store keeps
+one. Then the schedule's next time is advanced by compare-and-set; after a crash between the two writes, the enqueue is
+repeated with the same key. Record versions are never reused, so a worker that holds a deleted schedule cannot overwrite
+a new one of the same name.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _KEPT = {
     for field in Options.__struct_fields__
     if OPTION_OF.get(field, field) in Schedule.__struct_fields__ and field != "expires_at"
 }
-"""The options that a schedule keeps, with their field of `Options`: those that `Schedule` has by their name."""
+"""Job options that a schedule stores, each with its field of `Options`."""
 _left: set[tuple[str, int]] = set()
-"""Schedules, by name and version, of which the log says already that they are left to others."""
+"""Schedules, by name and version, whose refusal is already logged."""
 logger = logging.getLogger("holdfast")
 
 
@@ -72,14 +72,14 @@ class Schedules:
         self._enqueue = enqueue
         self._handles = handles
         self.declared: dict[str, tuple[Task[..., Any], Rule]] = {}
-        """The schedules that the code declares, by name; a worker that starts puts them into the store."""
+        """Schedules declared in code, by name; a worker stores them when it starts."""
 
     async def list(self) -> list[Schedule]:
-        """All of them, by name."""
+        """All schedules, sorted by name."""
         return [kept for kept, _ in await self._all()]
 
     async def get(self, name: str) -> Schedule:
-        """One of them."""
+        """One schedule; ScheduleNotFound if it does not exist."""
         return (await self._one(name))[0]
 
     async def put(
@@ -95,7 +95,7 @@ class Schedules:
         jitter: float | timedelta = 0.0,
         overlap: str = "allow",
     ) -> Schedule:
-        """Make a schedule, or change the one of this name.
+        """Create or change a schedule.
 
         `call` is a task, its name, or a call with arguments and options: `task.using(queue="x").call(1, 2)`.
         """
@@ -104,7 +104,7 @@ class Schedules:
         return await self.keep(self.of_call(name, call, rule))
 
     def of_call(self, name: str, call: Call[Any] | Task[..., Any] | str, rule: Rule) -> Schedule:
-        """The schedule that a call and a rule stand for, checked; nothing is stored yet."""
+        """A validated schedule from a call and a rule; nothing is stored."""
         if not isinstance(call, Call):
             call = self._registry.call(call, (), {})
         options = call.options
@@ -116,18 +116,20 @@ class Schedules:
         }
         if extra:
             raise InvalidJob(
-                f"schedule {name!r}: {', '.join(sorted(extra))} of one call is not kept; what is kept of it is "
-                f"{', '.join(f'{option}=' for option in _KEPT)} (expires= in seconds). A limit is the task's"
+                f"schedule {name!r} was not stored: a schedule cannot have {', '.join(sorted(extra))}; it can have "
+                f"{', '.join(f'{option}=' for option in _KEPT)} (expires= in seconds). Set a limit on the task"
             )
         job = self._enqueue.new_job(self._runtime.current_settings(), call.task, options, call.args, call.kwargs)
         if job.codec != "json":
-            raise InvalidJob(f"schedule {name!r}: task {job.task!r} has a codec of its own; JSON alone is kept here")
+            raise InvalidJob(f"schedule {name!r} was not stored: task {job.task!r} has its own codec; only JSON works")
         return self.of_job(name, job, options, rule)
 
     def of_job(self, name: str, job: NewJob, options: Options, rule: Rule) -> Schedule:
-        """The schedule of such jobs; where `options` leaves something open, the settings of each run count."""
+        """A schedule of such jobs; options that are not set come from the settings at each run."""
         if options.expires_in is not None and options.expires_in <= rule.jitter:
-            raise InvalidJob(f"schedule {name!r}: its runs would expire before they are due: jitter= is over expires=")
+            raise InvalidJob(
+                f"schedule {name!r} was not stored: expires= must be over jitter=, or runs expire before due"
+            )
         chosen = {option: value for option, field in _KEPT.items() if (value := getattr(options, field)) is not None}
         return Schedule(
             checked_name(name, "schedule"),
@@ -139,18 +141,15 @@ class Schedules:
         )
 
     async def declare(self) -> None:
-        """Put what the code declares into the store: new ones, and what the code says otherwise than before.
-
-        One that cannot be kept harms no other.
-        """
+        """Store the schedules declared in code that are new or changed; a rejected one does not affect the others."""
         for name, (task, rule) in self.declared.items():
             try:
                 await self.keep(msgspec.structs.replace(self.of_call(name, task, rule), in_code=True))
             except (InvalidJob, ConfigError) as error:
-                logger.warning("schedule %s, which the code declares, is not kept: no runs of it: %s", name, error)
+                logger.warning("schedule %s declared in code was rejected and will not run: %s", name, error)
 
     async def keep(self, wanted: Schedule) -> Schedule:
-        """Store a schedule; where there was one of this name and rule, it goes on from where that one is."""
+        """Store a schedule; if one of this name and rule exists, its next run and pause are kept."""
         while True:
             kept = (await self._records.all(KIND)).get(wanted.name)
             before, after = None if kept is None else read(kept.value), wanted
@@ -177,11 +176,11 @@ class Schedules:
                 return after
 
     async def pause(self, name: str) -> Schedule:
-        """Make no more runs until it is resumed."""
+        """Pause a schedule: no runs until it is resumed."""
         return await self._change(name, lambda kept: msgspec.structs.replace(kept, paused=True))
 
     async def resume(self, name: str) -> Schedule:
-        """Make its runs again, from now on: those of the pause are not made up for."""
+        """Resume a schedule; runs missed during the pause are not enqueued."""
         now = await self._records.now()
 
         def resumed(kept: Schedule) -> Schedule:
@@ -190,20 +189,20 @@ class Schedules:
         return await self._change(name, resumed)
 
     async def run_now(self, name: str) -> Handle[Any]:
-        """Enqueue it once, beside its usual runs."""
+        """Enqueue one extra run now."""
         kept, _ = await self._one(name)
         return self._handles.handle((await self._store_run(kept))[0])
 
     async def delete(self, name: str) -> None:
-        """Forget it; jobs that it made stay."""
+        """Delete a schedule; its jobs are kept."""
         await self._one(name)
         await self._records.put(KIND, name, None)
 
     async def make_due_runs(self, max_age: float = 0.0) -> float | None:
-        """Enqueue whatever is due; seconds until something is due next, None where nothing is known to be.
+        """Enqueue all due runs; returns the seconds until the next run is due, None if none is known.
 
-        What is due and cannot be made is for the next look. `max_age`: whether anything is due may be told by records
-        that were read so many seconds ago; what is due is then read again.
+        Runs that cannot be enqueued are retried by the next call. `max_age`: seconds for which cached records may be
+        used to find out whether a run is due; due schedules are read again before they run.
         """
         records = await self._records.recent(KIND, max_age)
         if not records:
@@ -211,7 +210,7 @@ class Schedules:
         now = await self._records.now()
         if max_age and any(_is_due(record, now) for record in records.values()):
             records = await self._records.recent(KIND, 0.0)
-        with Writes("a run that is due", "the next look makes the same one") as writes:
+        with Writes("a due run", "the next check enqueues the same run") as writes:
             following = [await self._look(record, now, writes) for _, record in sorted(records.items())]
         soonest = min((due for due in following if due is not None and due > now), default=None)
         return None if soonest is None else (soonest - now) / schedule.MICROS
@@ -219,7 +218,7 @@ class Schedules:
     # -- inside
 
     async def _look(self, record: Versioned, now: int, writes: Writes) -> int | None:
-        """Make the runs of one schedule that are due; when it is due next."""
+        """Enqueue the due runs of one record; returns the next due time."""
         if not _is_due(record, now):
             seen = glance(record.value)
             return None if seen is None or seen.paused else seen.next
@@ -227,42 +226,42 @@ class Schedules:
         return None if kept is None else await self._make_one(kept, record.version, now, writes)
 
     async def _make_one(self, kept: Schedule, version: int, now: int, writes: Writes) -> int | None:
-        """Make one schedule's runs; whatever is wrong with it harms no other. When it is due next."""
+        """Enqueue one schedule's runs and store the result, also errors; returns the next due time."""
         trouble: Exception | None = None
         try:
-            moved = await self._make(kept, now, writes)
+            after = await self._make(kept, now, writes)
         except StoreUnavailable:
             raise
         except OutcomeUnknown:
-            return None  # the next look makes the same run again
+            return None  # the next check enqueues the same run again
         except Exception as error:  # noqa: BLE001  # a hook may raise anything
-            moved, trouble = kept.troubled(error), error
+            after, trouble = kept.troubled(error), error
         try:
-            written = moved != kept and await self._records.put(KIND, kept.name, msgspec.json.encode(moved), version)
-        except InvalidJob as error:  # a server does not let everybody make runs of a shell command
+            written = after != kept and await self._records.put(KIND, kept.name, msgspec.json.encode(after), version)
+        except InvalidJob as error:  # a server may refuse runs of shell commands
             if (kept.name, version) not in _left:
                 _left.add((kept.name, version))
-                logger.warning("schedule %s is left to other workers: %s", kept.name, error)
+                logger.warning("schedule %s: this worker may not enqueue its runs, others may: %s", kept.name, error)
             return None
         writes.made += written
-        if written and moved.error is not None and moved.error != kept.error:
-            logger.warning("schedule %s: a run could not be made: %s", kept.name, moved.error, exc_info=trouble)
-        return moved.next
+        if written and after.error is not None and after.error != kept.error:
+            logger.warning("schedule %s: a run could not be enqueued: %s", kept.name, after.error, exc_info=trouble)
+        return after.next
 
     async def _make(self, kept: Schedule, now: int, writes: Writes) -> Schedule:
-        """Make its runs that are due; the schedule as it is to be kept then."""
+        """Enqueue the due runs; returns the schedule to store."""
         assert kept.next is not None
         for due in schedule.runs_due(kept.rule, kept.next, now):
             job = kept.last_job
             if kept.rule.overlap == "skip" and job is not None and not await self._ended(job):
-                logger.info("schedule %s: no run at %s, job %s has not ended", kept.name, moment(due), job)
+                logger.info("schedule %s: run at %s skipped, job %s has not ended", kept.name, moment(due), job)
                 continue
             try:
                 job, limit_key = await self._enqueue_run(kept, due)
             except QueueFull as error:
-                return msgspec.structs.replace(kept.troubled(error), next=due)  # the next look tries again
+                return msgspec.structs.replace(kept.troubled(error), next=due)  # the next check tries again
             except InvalidJob as error:
-                kept = kept.troubled(error)  # as it would be at any look
+                kept = kept.troubled(error)  # permanent: a retry would fail in the same way
             else:
                 writes.made += 1
                 kept = msgspec.structs.replace(kept, last=due, last_job=job, limit_key=limit_key, error=None)
@@ -278,10 +277,10 @@ class Schedules:
                 at=None if later <= due else moment(later),
             )
         except KeyConflict as error:
-            return error.job_id, kept.limit_key  # made with what the schedule said before it was changed
+            return error.job_id, kept.limit_key  # enqueued before the schedule was changed
 
     async def _store_run(self, kept: Schedule, **more: Unpack[JobOptions]) -> tuple[str, LimitKey | None]:
-        """Store a job of a schedule; its id and its limit key."""
+        """Enqueue a job of a schedule; returns its id and limit key."""
         settings = (await self._runtime.opened()).fresh_settings()
         chosen = cast("JobOptions", {option: getattr(kept, option) for option in _KEPT})
         options = Options().changed({**chosen, **more})
@@ -290,7 +289,7 @@ class Schedules:
         return await self._enqueue.insert(job, options), job.limit_key
 
     def _limit_key(self, found: LimitKey | None, kept: Schedule) -> LimitKey | None:
-        """The limit key that was found for a job of it; the one that it has kept, where the task is not known here."""
+        """The limit key for a job; the stored one if the task is not registered in this process."""
         return found if kept.task in self._registry.tasks else kept.limit_key or found
 
     async def _ended(self, id: str) -> bool:
@@ -322,7 +321,7 @@ def _is_due(record: Versioned, now: int) -> bool:
     seen = glance(record.value)
     if seen is None or seen.paused or seen.next is None:
         return False
-    # A clock that was ahead and is right again has left a time that may be far off: it is found anew.
+    # If the store's clock was ahead and has been corrected, `next` may be far in the future: compute it again.
     return seen.next <= now or seen.counted > now + schedule.LATE
 
 
@@ -335,9 +334,9 @@ def made_rule(
     jitter: float | timedelta,
     overlap: str,
 ) -> Rule:
-    """The rule that these say."""
+    """A rule from the arguments of `put`; InvalidJob if they contradict each other."""
     if cron is None and every is not None and tz != "UTC":
-        raise InvalidJob(f"tz={tz!r} is for cron lines: every= counts from the beginning of 1970, in any zone the same")
+        raise InvalidJob(f"tz= needs cron=, not every=: intervals are counted from 1970 in UTC, not in {tz!r}")
     return Rule(
         cron=cron,
         tz=tz,
@@ -349,6 +348,6 @@ def made_rule(
 
 
 async def is_scheduled(session: Session, where: Where) -> bool:
-    """Whether a schedule has a queue, or a task."""
+    """Whether any schedule uses the queue or task of `where`."""
     kept = [read(one.value) for one in (await records_of(session.store, KIND)).values()]
     return any(where.queue == one.queue or where.task == one.task for one in kept if one is not None)

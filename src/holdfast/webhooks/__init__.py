@@ -1,1 +1,1 @@
-"""Telling others over HTTP how jobs end."""
+"""Webhooks: signed HTTP notifications when jobs end."""

@@ -1,9 +1,9 @@
-"""The built-in task `holdfast.webhook`: one signed POST, to a public address, within bounds.
+"""The built-in task `holdfast.webhook`: one signed POST to a public address.
 
-1. The address is checked as the connection is made, whatever the name resolved to before: a name that is pointed at
-   this network a moment later (DNS rebinding) gains nothing.
-2. No redirect is followed, no proxy of the environment is used, nothing of the answer is read but its status.
-3. 2xx is success, 410 ends the delivery for good, everything else is tried again.
+1. The address is checked when the connection is opened, not when the name is resolved, so DNS rebinding cannot reach
+   private networks.
+2. Redirects are not followed, proxy variables of the environment are ignored, only the response status is read.
+3. 2xx is success, 410 discards the delivery, any other status is retried.
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ if TYPE_CHECKING:
     from ..tasks.registry import Registry
 
 POST_TIMEOUT = 15.0
-"""Seconds for the whole of one POST."""
+"""Seconds for one POST, from connect to response status."""
 GONE = 410
-"""The HTTP status by which a receiver says that it wants no more."""
+"""The HTTP status with which a receiver unsubscribes."""
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 def allow_webhooks(registry: Registry, session: Session) -> None:
-    """Let this app's workers deliver."""
+    """Register the delivery task, so that this app's workers run it."""
 
     async def deliver(ctx: Context, webhook: str, message: str, proof: str) -> dict[str, int]:
-        """Send one message; what the receiver answered."""
+        """Send one message; returns the receiver's HTTP status."""
         settings, id, store = session.settings, ctx.job.id, await session.identify()
         key = signing_key(settings.secret, webhook)
         proofs = [proof_of(secret, store, id, webhook, message) for secret in settings.secret]
         if not any(hmac.compare_digest(one.encode(), proof.encode()) for one in proofs):
-            raise Discard("this delivery was not made by a process with this HOLDFAST_SECRET, or is a copy of one")
+            raise Discard(
+                f"delivery {id} to webhook {webhook!r} was not sent: made with another HOLDFAST_SECRET, or copied"
+            )
         hooks = {hook.name: hook for hook in read(await records_of(session.store, KIND))}
         if webhook not in hooks:
-            raise Discard(f"there is no webhook {webhook!r} any more")
+            raise Discard(f"delivery {id} was not sent: webhook {webhook!r} has been removed")
         now = session.clock.now() // 1_000_000
         body = message.encode()
         headers = {
@@ -55,9 +57,9 @@ def allow_webhooks(registry: Registry, session: Session) -> None:
         }
         status = await _post(hooks[webhook], body, headers, anywhere=settings.private_webhooks)
         if status == GONE:
-            raise Discard("its receiver answered 410: it wants no more of these")
+            raise Discard(f"webhook {webhook!r}: the receiver answered 410 Gone; this delivery is not retried")
         if not 200 <= status < 300:
-            raise HoldfastError(f"its receiver answered {status}")
+            raise HoldfastError(f"webhook {webhook!r}: the receiver answered {status}, expected 2xx")
         return {"status": status}
 
     registry.add(deliver, TASK, Options(), built_in=True)
@@ -86,17 +88,17 @@ async def _post(hook: Webhook, body: bytes, headers: dict[str, str], *, anywhere
             return answer.status
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if refused:
-            reason = f"{', '.join(refused)} is no public address; HOLDFAST_PRIVATE_WEBHOOKS=on allows such ones"
+            reason = f"{', '.join(refused)} is not a public address; HOLDFAST_PRIVATE_WEBHOOKS=on allows private ones"
         elif isinstance(error, TimeoutError):
             reason = f"no answer within {POST_TIMEOUT:g} s"
         else:
-            reason = f"{type(error).__name__}: it could not be reached, or did not speak HTTP"
-        # Not the error's own words: they may hold the URL, which may hold a secret.
+            reason = f"{type(error).__name__}: the receiver could not be reached, or did not answer with HTTP"
+        # The text of the error is left out: it may contain the URL, which may contain a secret.
         raise HoldfastError(f"webhook {hook.name!r}: {reason}") from None
 
 
 def is_public(text: str) -> bool:
-    """Whether an address belongs to the internet, and to no network of ours; also one that is wrapped in another."""
+    """Whether an IP address is globally routable; IPv4 addresses embedded in IPv6 are checked as IPv4."""
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])

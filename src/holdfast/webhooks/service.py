@@ -1,8 +1,8 @@
-"""Webhooks: who is told how jobs end, kept in the store; and the feed that makes a delivery of each end that matters.
+"""Webhooks: their records in the store, and the feed that enqueues a delivery for each matching end of a job.
 
-A delivery is itself a job (`holdfast.webhook` in the queue `webhooks`): durable, retried with back-off, and dead in the
-end where nobody takes it. Whoever settles a job enqueues its deliveries, right after the store has written the end: if
-that process dies in the moment between the two, nobody is told. What was enqueued is delivered at least once.
+A delivery is a job (task `holdfast.webhook`, queue `webhooks`), retried with back-off and dead after its last attempt.
+The process that settles a job enqueues its deliveries after the store has written the end. If that process crashes
+between the two writes, no delivery is made. An enqueued delivery is sent at least once.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ logger = logging.getLogger("holdfast")
 KIND, TASK, QUEUE = "webhook", "holdfast.webhook", "webhooks"
 WRITES = WorkerWrites(records=(RecordKind(KIND),))
 EVENTS = ("job_succeeded", "job_failed", "job_dead", "job_cancelled", "job_expired")
-"""What a webhook can be told of."""
+"""Events that a webhook can subscribe to."""
 ATTEMPTS, BACKOFF = 12, Backoff(5.0, 2.0, 5.0, 3600.0)
-"""Over three hours and a half."""
+"""Retries spread over about 3.5 hours."""
 TIMEOUT = 30.0
-"""Seconds of a delivery's run, beyond the POST's own limit."""
+"""Run timeout of a delivery in seconds; longer than the timeout of the POST."""
 URL_LIMIT = 2000
-"""Characters of a webhook's URL."""
-MOST_WAITING = 10_000
-"""Deliveries that wait in this process while the store does not answer; more are given up, and said so."""
+"""Maximum characters of a webhook's URL."""
+MAX_PENDING = 10_000
+"""Deliveries waiting in this process to be stored; beyond, they are dropped with an error in the log."""
 TRY_AGAIN = 1.0
-"""Seconds before deliveries that could not be stored are stored again."""
-LAST_WORDS = 10.0
-"""Seconds that closing an app waits for deliveries to be stored."""
+"""Seconds between attempts to store deliveries."""
+CLOSE_TIMEOUT = 10.0
+"""Seconds that closing an app waits for pending deliveries to be stored."""
 
 
 class Webhook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where to send what. Without queues or tasks: those of all."""
+    """A subscription: URL, events, queues and tasks. Empty queues or tasks: all."""
 
     name: str
     url: str
@@ -61,7 +61,7 @@ class Webhook(msgspec.Struct, frozen=True, omit_defaults=True):
     tasks: tuple[str, ...] = ()
 
     def wants(self, event: JobEvent) -> bool:
-        """Whether it is to be told of this."""
+        """Whether the event matches this webhook."""
         return (
             event.name in self.events
             and (not self.queues or event.queue in self.queues)
@@ -85,9 +85,9 @@ class Webhooks:
         queues: Sequence[str] = (),
         tasks: Sequence[str] = (),
     ) -> str:
-        """Tell this URL how jobs end; the key that its receiver checks signatures with.
+        """Add a webhook; returns the key with which the receiver verifies signatures.
 
-        Others take notice within ten seconds.
+        Other processes apply it within 10 seconds.
         """
         key = await self.key(name)
         hook = Webhook(
@@ -98,27 +98,27 @@ class Webhooks:
             checked_names(tasks, "task") if tasks else (),
         )
         if not await self._records.put(KIND, name, msgspec.json.encode(hook), 0) and hook not in await self.list():
-            raise ConfigError(f"there is another webhook {name!r} already; remove it first")
+            raise ConfigError(f"webhook {name!r} already exists with other values and was not changed; remove it first")
         return key
 
     async def list(self) -> list[Webhook]:
-        """Every webhook, by name."""
+        """All webhooks, sorted by name."""
         return read(await self._records.all(KIND))
 
     async def remove(self, name: str) -> bool:
-        """Send nothing more there; False where there was none. What was to be sent is discarded."""
+        """Remove a webhook; False if it does not exist. Pending deliveries are discarded."""
         known = name in await self._records.all(KIND)
         await self._records.put(KIND, checked_name(name, "webhook"), None)
         return known
 
     async def key(self, name: str) -> str:
-        """The key that a webhook's deliveries are signed with, made from the app's secret; the store never has it."""
+        """The signing key of a webhook, derived from the app's secret and never stored."""
         settings = (await self._runtime.opened()).settings
         return "whsec_" + base64.b64encode(signing_key(settings.secret, name)).decode()
 
 
 class Feed:
-    """Listens for what the store's webhooks want to be told of, and to nothing where there are none."""
+    """Subscribes to the events that the store's webhooks need, and enqueues their deliveries."""
 
     kind = KIND
 
@@ -126,53 +126,55 @@ class Feed:
         self._session = session
         self._events = events
         self.hooks: list[Webhook] = []
-        self._heard: frozenset[str] = frozenset()
+        self._subscribed: frozenset[str] = frozenset()
         self._sending: set[asyncio.Task[None]] = set()
         self._waiting: list[Callable[[], object]] = []
 
     def follow(self, records: Mapping[str, Versioned]) -> None:
-        """The store's webhooks, as they are now."""
+        """Apply the store's current webhooks."""
         self.hooks = read(records)
         wanted = frozenset(name for hook in self.hooks for name in hook.events)
-        for name in self._heard - wanted:
-            self._events.off(name, self._told)
-        for name in wanted - self._heard:
-            self._events.on(name, self._told)
-        self._heard = wanted
+        for name in self._subscribed - wanted:
+            self._events.off(name, self._on_event)
+        for name in wanted - self._subscribed:
+            self._events.on(name, self._on_event)
+        self._subscribed = wanted
         if self.hooks:
             waiting, self._waiting = self._waiting, []
-            for tell in waiting:
-                tell()
+            for callback in waiting:
+                callback()
 
-    def once_there_are_any(self, tell: Callable[[], object]) -> None:
-        """Call this when there is a webhook; at once where there is."""
+    def once_there_are_any(self, callback: Callable[[], object]) -> None:
+        """Call `callback` once the store has a webhook; now if it has one."""
         if self.hooks:
-            tell()
+            callback()
         else:
-            self._waiting.append(tell)
+            self._waiting.append(callback)
 
     async def close(self) -> None:
-        """Listen no more, and see what was heard stored."""
+        """Unsubscribe, and wait up to `CLOSE_TIMEOUT` for pending deliveries to be stored."""
         self.follow({})
         if not self._sending:
             return
-        _, left = await asyncio.wait(self._sending, timeout=LAST_WORDS)
+        _, left = await asyncio.wait(self._sending, timeout=CLOSE_TIMEOUT)
         for sending in left:
             sending.cancel()
         if left:
-            logger.error("the ends of %d jobs are told nobody: the store does not answer", len(left))
+            logger.error(
+                "webhooks for %d jobs were not sent: the store did not answer before the app closed", len(left)
+            )
 
-    def _told(self, event: JobEvent) -> None:
+    def _on_event(self, event: JobEvent) -> None:
         if event.job_type == TASK:
             return
         hooks = [hook for hook in self.hooks if hook.wants(event)]
         if not hooks:
             return
         if not self._session.settings.secret:
-            logger.error("the end of job %s is told nobody: this process has no HOLDFAST_SECRET", event.job_id)
+            logger.error("webhooks for job %s were not sent: HOLDFAST_SECRET is not set in this process", event.job_id)
             return
-        if len(self._sending) >= MOST_WAITING:
-            logger.error("the end of job %s is told nobody: too many deliveries wait for the store", event.job_id)
+        if len(self._sending) >= MAX_PENDING:
+            logger.error("webhooks for job %s were not sent: %d wait for the store", event.job_id, MAX_PENDING)
             return
         sending = self._session.loop.create_task(self._store(hooks, event, self._session.clock.now()))
         self._sending.add(sending)
@@ -186,7 +188,7 @@ class Feed:
                 jobs = jobs or [self._delivery(hook, event, now, store) for hook in hooks]
                 await self._session.commit.insert(jobs)
             except HoldfastError as error:
-                # Their ids and nonces make it safe to send them again, whatever became of the first time.
+                # Ids and nonces make the insert idempotent, so it is safe to repeat.
                 await asyncio.sleep(self._session.outages.failed("webhooks", error, TRY_AGAIN))
             else:
                 self._session.outages.worked("webhooks")
@@ -213,7 +215,7 @@ class Feed:
 
 
 def read(records: Mapping[str, Versioned]) -> list[Webhook]:
-    """Webhooks from their records; what cannot be read is left out, never fatal."""
+    """Decode webhooks from their records; records that cannot be decoded are skipped."""
     found: list[Webhook] = []
     for _, kept in sorted(records.items()):
         try:
@@ -224,17 +226,16 @@ def read(records: Mapping[str, Versioned]) -> list[Webhook]:
 
 
 def signing_key(secrets: Sequence[str], name: str) -> bytes:
-    """A webhook's own key, of the first secret; ConfigError without one to make it from."""
+    """The signing key of a webhook, derived from the first secret; ConfigError without a secret."""
     if not secrets:
-        raise ConfigError("webhooks are signed with keys made from the app's secret: set secret= or HOLDFAST_SECRET")
+        raise ConfigError(f"webhook {name!r} needs a secret to sign with: set secret= or HOLDFAST_SECRET")
     return _derived(secrets[0], f"holdfast webhook {name}")
 
 
 def proof_of(secret: str, store: str, id: str, name: str, message: str) -> str:
-    """That this very job was made by whoever has the secret: else all who may enqueue could have anything signed.
+    """Proof that a process with the secret made this job: clients that may only enqueue must not obtain signatures.
 
-    With the job's id and the store's, since a message that somebody copied into a job of their own, or of another
-    store, would be signed as a new one.
+    It covers the ids of the job and the store, so that a message copied to another job or store is not signed.
     """
     bound = msgspec.json.encode((store, id, name, message)).decode()
     return _derived(secret, "holdfast delivery " + bound).hex()
@@ -245,7 +246,7 @@ def _derived(secret: str, text: str) -> bytes:
 
 
 def signature(key: bytes, id: str, timestamp: int, body: bytes) -> str:
-    """By the rules of standardwebhooks.com, so that receivers can use a library."""
+    """The signature as standardwebhooks.com specifies it."""
     signed = hmac.digest(key, f"{id}.{timestamp}.".encode() + body, hashlib.sha256)
     return "v1," + base64.b64encode(signed).decode()
 
@@ -258,9 +259,9 @@ def _checked_url(url: Any) -> str:
         fine = False
         parts = urlsplit("")
     if not fine or not url.isascii() or not url.isprintable() or " " in url:
-        raise ConfigError(f"a webhook's URL is http(s)://HOST/… of at most {URL_LIMIT} characters")
+        raise ConfigError(f"a webhook's URL is http(s)://HOST/… of at most {URL_LIMIT} ASCII characters; not stored")
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise ConfigError("a webhook's URL has no user, password or #fragment: the signature says who sent it")
+        raise ConfigError("a webhook's URL cannot have a user, password or #fragment; receivers verify the signature")
     return url
 
 
@@ -268,5 +269,5 @@ def _checked_events(events: Iterable[str] | None) -> tuple[str, ...]:
     chosen = EVENTS if events is None else tuple(events)
     unknown = [name for name in chosen if name not in EVENTS]
     if unknown or not chosen:
-        raise ConfigError(f"a webhook is told of {', '.join(EVENTS)}; not of {', '.join(unknown) or 'nothing'}")
+        raise ConfigError(f"the events of a webhook are {', '.join(EVENTS)}; not {', '.join(unknown) or 'none'}")
     return chosen

@@ -54,7 +54,7 @@ async function ask(method, path, { body, signal } = {}) {
   try {
     problem = await answer.json();
   } catch {
-    // whoever answered is not ours
+    // the answer is not from Holdfast
   }
   throw new Problem(answer.status, problem.title || `HTTP ${answer.status}`, problem.detail);
 }

@@ -1,4 +1,4 @@
-// Change many jobs: count them, ask, then go step by step until all are done or somebody says stop.
+// Bulk operations: count the jobs, ask for confirmation, then run step by step until done or stopped.
 
 import { get, post } from "./api.js";
 import { h } from "./dom.js";
@@ -22,14 +22,14 @@ const WORDS = {
 };
 
 const REASONS = {
-  state: "in no state for it",
-  moved: "changed by others meanwhile",
+  state: "in a state that does not allow it",
+  moved: "changed concurrently",
   not_found: "gone",
-  flow: "needed by a flow, or with nothing to retry",
-  key: "with a key that another live job has",
+  flow: "needed by a flow, or a flow with nothing to retry",
+  key: "with a key that another unfinished job has",
   damaged: "damaged",
   refused: "refused",
-  scope: "out of scope",
+  scope: "outside the token's scope",
 };
 
 const why = (reasons) =>

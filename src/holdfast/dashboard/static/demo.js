@@ -1,4 +1,4 @@
-// The demo's own button: kill a worker in the middle of a job, and watch the job survive.
+// The demo's button that kills a worker while it runs a job.
 
 import { post } from "./api.js";
 import { h } from "./dom.js";
@@ -24,7 +24,7 @@ export function killer(context) {
       "p",
       {},
       h("b", {}, "This is the demo. "),
-      "Kill a worker in the middle of a long job, without a word of warning: another goes on behind its last checkpoint.",
+      "Kill a worker while it runs a long job: another worker resumes the job after its last checkpoint.",
     ),
     button("kill -9 a worker", kill, { kind: "danger" }),
     last &&
