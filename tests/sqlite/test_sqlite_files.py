@@ -231,7 +231,7 @@ async def test_a_transaction_by_a_hard_link_is_refused(path, tmp_path):
 
         os.link(path, tmp_path / "second.db")
         connection = sqlite3.connect(tmp_path / "second.db")
-        with pytest.raises(ConfigError, match=r"connection= is a connection to .*second\.db, but the jobs are in"):
+        with pytest.raises(ConfigError, match=r"connection= is to .*second\.db, but the jobs are in"):
             await add.using(connection=connection).enqueue(1)
         connection.close()
 

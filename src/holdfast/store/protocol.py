@@ -123,8 +123,7 @@ class Store(Protocol):
     """What this store can do beyond the protocol: `durable`, `multi_process`, `transactional_enqueue`, …
 
     `long_leases`: a heartbeat costs money here, so the default lease is longer.
-    `watched_leases`: its users share no clock; a process knows how long a holder has been silent only since it began to
-    watch.
+    `watched_leases`: its users share no clock; a process knows a holder's silence only since it began to watch.
     `sweeps`: it recovers lost leases and removes jobs past their retention by itself; workers need not.
     """
 

@@ -83,8 +83,7 @@ async def _indexes(connection: Any, name: str) -> Finding:
     missing = sorted(set(INDEXES) - {row[0] for row in rows})
     if not missing:
         return Finding(True, f"all {len(INDEXES)} indexes exist and are valid")
-    advice = "create them again, with the statements in `holdfast migrate --dump-sql`"
-    return Finding(False, f"missing or invalid indexes: {', '.join(missing)}", advice)
+    return Finding(False, f"missing or invalid indexes: {', '.join(missing)}", "see `holdfast migrate --dump-sql`")
 
 
 async def _dead_rows(connection: Any, name: str) -> list[Finding]:
@@ -140,4 +139,4 @@ async def _strays(connection: Any, name: str) -> list[Finding]:
     strays = await connection.fetchval(sql.for_schema(sql.STRAYS, name))
     if not strays:
         return [Finding(True, "every unfinished job is in a generation, and every running one has a holder")]
-    return [Finding(False, f"{strays} unfinished jobs are outside of every generation or holder", "please report this")]
+    return [Finding(False, f"{strays} unfinished jobs have no generation or holder", "please report this")]

@@ -113,9 +113,7 @@ class Pool:
     async def _wait_for_slot(self) -> None:
         """Wait until a connection is free; the caller that has waited longest gets it."""
         if self._closed:
-            raise StoreUnavailable(
-                f"the store {self._place.shown} is not open; nothing was written. Open the app first"
-            )
+            raise StoreUnavailable(f"the store {self._place.shown} is not open; nothing was written")
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -199,9 +197,7 @@ async def connect(place: Place, setting: str | None = None) -> Any:
         if place.connect is not None:
             raise
         # Without the driver's own message: it may contain a part of the password.
-        raise ConfigError(
-            f"{place.shown}: asyncpg does not accept this URL; check its host, port and options"
-        ) from None
+        raise ConfigError(f"{place.shown}: asyncpg does not accept this URL; check its options") from None
 
 
 def _check_files(place: Place) -> None:

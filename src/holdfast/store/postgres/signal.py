@@ -63,8 +63,9 @@ class RedisSignal:
                     self._warned = False
                 except Exception as error:  # noqa: BLE001  # whatever it is, polling works without it
                     if not self._warned:
-                        message = "notifications through %s are not sent; jobs are found by polling until it works: %s"
-                        logger.warning(message, self._shown, error)
+                        logger.warning(
+                            "notifications through %s fail; jobs are found by polling: %s", self._shown, error
+                        )
                     self._warned = True
         finally:
             self._publishing = None

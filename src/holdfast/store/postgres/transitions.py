@@ -20,8 +20,6 @@ from .pool import Link
 
 UNDER_WAY_LIMIT, UNDER_WAY_PAUSE = 2.0, 0.02
 """Seconds that a new watch waits for earlier transactions, and between two checks."""
-
-
 MARGIN = 60 * MICROS
 """Microseconds, at most, from the time at which transitions are removed until other transactions see that."""
 

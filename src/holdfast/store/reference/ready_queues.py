@@ -49,9 +49,7 @@ def cohort(crashes: int, room: int) -> int:
 
 
 class ReadyQueues:
-    """The jobs of all queues, in the order in which they are claimed; separately those that wait for their time or for
-    something else, such as a limit.
-    """
+    """The jobs of all queues, in the order of claims; separately those that wait for a time, a limit or another job."""
 
     def __init__(self, by_seq: Mapping[int, Record]) -> None:
         self._by_seq = by_seq

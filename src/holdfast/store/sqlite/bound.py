@@ -58,9 +58,7 @@ def _has_tables(connection: sqlite3.Connection, path: str) -> bool:
     """Whether the file has the tables that this code works with, as the user's connection sees it."""
     file = next((row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"), "")
     if not file or not (file == path or _same_file(file, path)):
-        raise ConfigError(
-            f"connection= is a connection to {file or 'an in-memory database'}, but the jobs are in {path}"
-        )
+        raise ConfigError(f"connection= is to {file or 'an in-memory database'}, but the jobs are in {path}")
     found = schema.version(connection)
     schema.check(found, path)
     return found == schema.LATEST

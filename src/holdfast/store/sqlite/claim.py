@@ -103,9 +103,7 @@ def _pick(step: Step, queue: str, picking: Picking, limit_keys: LimitKeys) -> No
 def _take_quarantined(
     step: Step, queue: str, picking: Picking, limit_keys: LimitKeys, *, crashes: int, sound: tuple[int, ...] | None
 ) -> None:
-    """Claim quarantined jobs that may run together, one by one, until another kind of job comes first or a limit is
-    reached.
-    """
+    """Claim quarantined jobs that may run together, until another kind of job comes first or a limit is reached."""
     limit = cohort(crashes, picking.ask.limit)
     while len(picking.chosen) < limit and _take(step, queue, picking, limit_keys, 1, crashes=crashes, before=sound):
         pass

@@ -43,9 +43,7 @@ def examine(path: str, busy_timeout: float) -> list[Finding]:
     newer = "upgrade Holdfast" if found > schema.LATEST else "run `holdfast migrate`"
     return [
         Finding(found == schema.LATEST, f"schema version {found}; this Holdfast uses {schema.LATEST}", newer),
-        Finding(
-            writable, f"{path} and its folder are {'' if writable else 'not '}writable", "let this user write there"
-        ),
+        Finding(writable, f"{path} and its folder are {'' if writable else 'not '}writable", "let this user write"),
         Finding(not broken, f"PRAGMA quick_check: {'; '.join(broken) or 'ok'}", "restore a backup"),
         Finding(mode == "wal", f"the journal mode is {mode}", "open it with Holdfast once, which sets WAL"),
         Finding(size <= LONG_WAL, f"the write-ahead log has {size} bytes", "end long reads: they prevent its reset"),
