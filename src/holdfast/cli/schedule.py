@@ -47,7 +47,7 @@ def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
 @app.command()
 def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -> None:
     """Show one schedule: when it runs, and the options of its jobs."""
-    from ..views import limits_of, limits_text
+    from ..views import limits_text
 
     kept = with_app(url, lambda app: app.schedules.get(name))
     from .printing import document, moment, say
