@@ -55,7 +55,7 @@ class WebhookFeed(Protocol):
         """Use these webhooks from now on."""
         ...
 
-    def once_there_are_any(self, tell: Callable[[], object]) -> None:
+    def once_there_are_any(self, callback: Callable[[], object]) -> None:
         """Call this when there is a webhook; at once if there is one."""
         ...
 

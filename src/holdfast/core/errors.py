@@ -74,7 +74,7 @@ class KeyConflict(HoldfastError):
 
     def __init__(self, key: str, job_id: str) -> None:
         super().__init__(
-            f"key {key!r} belongs to job {job_id!r}, with another task, payload or unique=; use another key"
+            f"key {key!r} belongs to job {job_id!r}, with another task, payload or unique=; nothing was stored, use another key"
         )
         self.key = key
         self.job_id = job_id
@@ -109,7 +109,7 @@ class LeaseLost(HoldfastError):
     def __init__(self, job_id: str, fence: int) -> None:
         super().__init__(
             f"the claim on job {job_id!r} with fence {fence} has ended: it was settled before, or its lease expired;"
-            " this call wrote nothing, do not repeat it"
+            " the store refuses further writes of this claim"
         )
         self.job_id = job_id
         self.fence = fence

@@ -342,7 +342,7 @@ class Flows:
         await release.carry_on([own.id])
         with suppress(StoreUnavailable):
             if any(kept.state not in TERMINAL for kept in await members.get([own.id])):
-                raise InvalidState(own.id, own.state, "it was retried meanwhile and runs again; nothing was deleted")
+                raise InvalidState(own.id, own.state, "it was retried meanwhile and runs again")
 
     async def retry(self, id: str, which: Collection[str] | None = None) -> int:
         """Retry the dead jobs of a flow (or some of its jobs), and then their dependents that did not run.
