@@ -203,7 +203,8 @@ class BulkChange:
             records = [record for record in found if not states or record.state in states]
             if len(records) < len(found):  # it is no longer in one of the wanted states
                 tally.skip("moved", number=len(found) - len(records))
-        raise StoreUnavailable(f"{len(records)} jobs were not {ACTIONS[action]}: they changed during {TRIES} tries; repeat the call")
+        left = f"{len(records)} jobs were not {ACTIONS[action]}"
+        raise StoreUnavailable(f"{left}: they changed during {TRIES} tries; repeat the call")
 
 
 async def _retryable(session: Session, records: Sequence[Record], tally: Tally) -> list[Record]:

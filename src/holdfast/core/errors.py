@@ -74,7 +74,8 @@ class KeyConflict(HoldfastError):
 
     def __init__(self, key: str, job_id: str) -> None:
         super().__init__(
-            f"key {key!r} belongs to job {job_id!r}, with another task, payload or unique=; nothing was stored, use another key"
+            f"key {key!r} belongs to job {job_id!r}, with another task, payload or unique=;"
+            " nothing was stored, use another key"
         )
         self.key = key
         self.job_id = job_id

@@ -33,7 +33,9 @@ def checked_name(name: Any, what: str) -> str:
     """A queue's or task's name: 1 to 128 printable characters."""
     if isinstance(name, str) and 0 < len(name) <= NAME_LIMIT and name.isprintable() and name == name.strip():
         return name
-    raise InvalidJob(f"a {what} name is 1 to {NAME_LIMIT} printable characters without spaces at its ends, not {name!r:.150}")
+    raise InvalidJob(
+        f"a {what} name must be 1 to {NAME_LIMIT} printable characters without spaces at its ends, not {name!r:.150}"
+    )
 
 
 def checked_names(names: Any, what: str) -> tuple[str, ...]:
