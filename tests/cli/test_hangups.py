@@ -63,7 +63,7 @@ def test_a_supervisor_and_its_workers_open_their_log_anew(terminal):
     said = old.read_text()
     [one, _] = [worker["pid"] for worker in terminal.workers()]
     kill(one)
-    terminal.until(lambda: f"worker {one} died" in log.read_text())
+    terminal.until(lambda: f"worker process {one} crashed" in log.read_text())
     terminal.until(lambda: len(terminal.workers()) == 2)
     terminal("worker", "stop")
     assert old.read_text() == said

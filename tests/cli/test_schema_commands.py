@@ -26,7 +26,7 @@ def test_migrate_says_what_is_missing_then_brings_it_then_has_nothing_to_do(term
     ("command", "said"),
     [
         (partial(commands.migrate, check=True), "Missing: version 2;"),
-        (commands.doctor, "the schema has version 1 of 2\n      run `holdfast migrate`"),
+        (commands.doctor, "schema version 1; this Holdfast uses 2\n      run `holdfast migrate`"),
     ],
     ids=["check", "doctor"],
 )

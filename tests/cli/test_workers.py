@@ -352,7 +352,7 @@ def test_explain_sees_busy_workers_and_queues_that_nobody_serves(terminal):
     assert "has task 'nobody_knows' registered" in terminal("explain", "d")
     running = terminal("explain", "a")
     assert "runs it since" in running
-    assert "its lease holds for another" in running
+    assert "its lease is valid for another" in running
     assert terminal("cancel", "a") == "Job a was asked to stop.\n"
     terminal.until(lambda: terminal.job("a")["state"] == "cancelled", 25)
     terminal("worker", "stop")
