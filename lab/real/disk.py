@@ -33,7 +33,7 @@ class Disk:
 
     @contextmanager
     def failing(self, which: str = "all") -> Iterator[None]:
-        """Syncs fail: `all`, those of `folders`, or the next one (`unique`)."""
+        """Syncs fail: `all`, those of `folders`, or the next one (`once`)."""
         aside = self._folder / "aside"
         aside.write_text(which)
         aside.rename(self._bad)

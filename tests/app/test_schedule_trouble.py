@@ -48,7 +48,7 @@ async def test_a_run_that_finds_its_queue_full_is_made_once_there_is_room(app, c
         assert await app.schedules.make_due_runs() is None, "it is for the next look, whenever that is"
     waiting = await app.schedules.get("hourly")
     assert (waiting.last_run, waiting.last_job) == (None, None)
-    assert "queue 'default' holds 2 waiting jobs" in waiting.error
+    assert "queue 'default' has 2 waiting jobs" in waiting.error
     assert caplog.text.count("a run could not be enqueued") == 1
     await app.cancel(others[0].id)
     await app.schedules.make_due_runs()

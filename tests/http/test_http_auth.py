@@ -11,7 +11,7 @@ from holdfast import ConfigError, Holdfast, HoldfastError
 from holdfast.app import parts_of
 from holdfast.core.clock import SystemClock
 from holdfast.http import asgi, tokens
-from holdfast.http.auth import Door, is_loopback
+from holdfast.http.auth import Auth, is_loopback
 from holdfast.http.problems import Refused
 from holdfast.http.tokens import Keyring
 from holdfast.store.protocol import Versioned
@@ -253,14 +253,14 @@ async def test_its_address_behind_a_proxy_can_be_listed_and_no_wildcard_is_ever_
 
 def door(*hosts):
     parts = SimpleNamespace(records=None, runtime=SimpleNamespace(clock=SystemClock()))
-    return Door(parts, token=None, unguarded=False, hosts=hosts, origins=())
+    return Auth(parts, token=None, unguarded=False, hosts=hosts, origins=())
 
 
 def test_a_server_for_every_name_still_refuses_what_is_no_name():
     every = door("*")
     assert every.check_place([(b"host", b"jobs.example.com:8080")]) is None
     for broken in (b"example.com:port", b"[::1", b"example.com/", b"me@example.com"):
-        with pytest.raises(Refused, match="is not called"):
+        with pytest.raises(Refused, match="is not accepted by this server"):
             every.check_place([(b"host", broken)])
 
 
@@ -283,7 +283,7 @@ def test_only_an_address_of_this_machine_is_out_of_reach_for_others(address, onl
 
 @pytest.mark.parametrize("token", ["x" * 15, "", "x" * 16 + "\n", "\xe9" * 16])
 def test_a_token_of_the_environment_that_is_short_or_no_plain_text_is_refused(token):
-    with pytest.raises(ConfigError, match="at least 16 plain characters"):
+    with pytest.raises(ConfigError, match="at least 16 printable ASCII characters"):
         Keyring(None, SystemClock(), token)
     assert Keyring(None, SystemClock(), "x" * 16).seen
 

@@ -126,7 +126,7 @@ async def test_beyond_so_many_that_wait_answers_are_given_at_once(closed, monkey
     guesses = [asyncio.create_task(closed("GET", "/v1/jobs", token="wrong")) for _ in range(3)]
     done, late = await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
     assert [guess.result().status for guess in done] == [401]
-    assert closed.service.door.failures._waiting == 2
+    assert closed.service.auth.failures._waiting == 2
     for guess in late:
         guess.cancel()
     await asyncio.gather(*late, return_exceptions=True)
@@ -137,7 +137,7 @@ async def test_an_answer_that_nobody_waits_for_any_more_makes_room_for_another(m
     monkeypatch.setattr(failures, "FIRST_DELAY", 3600.0)
     monkeypatch.setattr(failures, "LONGEST_DELAY", 3600.0)
     seen = Failures(Clock())
-    waiting = asyncio.create_task(seen.report_rate_limit("192.0.2.1"))
+    waiting = asyncio.create_task(seen.throttle("192.0.2.1"))
     await asyncio.sleep(0)
     assert seen._waiting == 1
     waiting.cancel()

@@ -108,7 +108,7 @@ async def jobs(path):
 
 async def test_what_sqlite_could_not_sync_and_calls_unwritten_is_not_there_after_a_crash(disk, tmp_path):
     """The frames of the failed commit stand in the log, whole: they must have been overwritten."""
-    assert said_on_a_bad_disk(SQLITE, 1, tmp_path, disk, "unique") == ["StoreUnavailable"]
+    assert said_on_a_bad_disk(SQLITE, 1, tmp_path, disk, "once") == ["StoreUnavailable"]
     assert await jobs(tmp_path / "jobs.db") == {"before"}
 
 

@@ -97,7 +97,7 @@ def test_a_report_puts_the_figures_between_the_marks_and_leaves_the_rest(monkeyp
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- stores -->\nold\n<!-- end -->\nafter\n")
     monkeypatch.setattr(report, "RESULTS", tmp_path)
-    monkeypatch.setattr(report, "PAGE", page)
+    monkeypatch.setattr(report, "PAGES", (page,))
     report.run()
     text = page.read_text()
     assert text.startswith("before\n<!-- stores -->\n")

@@ -27,7 +27,7 @@ async def test_no_token_sets_the_stores_id_but_every_worker_learns_it(serve, tok
     async with Holdfast(serving.url, **SIGNED) as app:
         assert session_of(app).store_id
         for expect in (None, 0, 1):
-            with pytest.raises((ConfigError, InvalidJob), match=r"cannot be set over HTTP|role 'operate'"):
+            with pytest.raises((ConfigError, InvalidJob), match=r"cannot be set over HTTP|roles? 'operate'"):
                 await parts_of(app).records.put("store", "id", b'"mine"', expect)
         assert await session_of(serving.app).identify() == session_of(app).store_id
 

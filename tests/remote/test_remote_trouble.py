@@ -70,7 +70,7 @@ async def test_the_door_of_a_real_server_knows_stored_tokens_and_its_own(tmp_pat
             monkeypatch.setenv("HOLDFAST_TOKEN", token)
             store = await open_at(served.url)
             await insert(store, new_job())
-            with pytest.raises(ConfigError, match="out of reach"):
+            with pytest.raises(ConfigError, match="cannot be read or written over HTTP"):
                 await records_of(store, "token")
         for token, why in ((read, "role 'work'"), (f"{work}x", "rejects the token"), ("", "HOLDFAST_TOKEN")):
             monkeypatch.setenv("HOLDFAST_TOKEN", token)
@@ -125,13 +125,13 @@ async def test_a_token_file_that_cannot_be_a_token_is_refused_unseen(serving, tm
 
 async def test_a_workers_token_reaches_neither_tokens_nor_shells(store):
     for call in (records_of(store, "token"), store.put_record("token", "mine", b"{}")):
-        with pytest.raises(ConfigError, match="out of reach"):
+        with pytest.raises(ConfigError, match="cannot be read or written over HTTP"):
             await call
     shell = new_job("s", task="shell", payload=b'{"command": "id"}', codec="json")
-    with pytest.raises(InvalidJob, match="shell jobs are refused"):
+    with pytest.raises(InvalidJob, match="shell command is not allowed"):
         await insert(store, shell)
     by_the_clock = b'{"name": "s", "task": "shell", "rule": {"every": 1}, "payload": {"command": "id"}}'
-    with pytest.raises(InvalidJob, match="shell jobs are refused"):
+    with pytest.raises(InvalidJob, match="shell command is not allowed"):
         await store.put_record("schedule", "s", by_the_clock)
     assert await every(store) == []
 
@@ -164,7 +164,7 @@ async def test_a_workers_token_changes_nothing_that_is_an_operators(serve, open_
         lambda store: store.put_record("webhook", "mine", b"{}"),
     )
     for call in refused:
-        with pytest.raises(ConfigError, match="role 'operate'"):
+        with pytest.raises(ConfigError, match="roles? 'operate'"):
             await call(store)
     assert [each.state for each in await store.get(["a"])] == ["queued"]
     monkeypatch.setenv("HOLDFAST_TOKEN", "boss")

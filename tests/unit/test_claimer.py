@@ -11,7 +11,7 @@ from holdfast.core.job import Record
 from holdfast.core.operations import Claims
 from holdfast.observe.outages import Outages
 from holdfast.testing import ManualClock, build
-from holdfast.worker.claim import IDLE_LOOK, Claimer
+from holdfast.worker.claim import IDLE_POLL, Claimer
 from holdfast.worker.queue_rotation import QueueRotation
 from holdfast.worker.run import Run
 from holdfast.worker.slots import Slots
@@ -32,7 +32,7 @@ class Scene:
         freeing = SimpleNamespace(idle=self._idle)
         self.claimer = Claimer(
             session, self.slots, leases, lambda record: None,
-            poll=poll, turns=QueueRotation({"default": 1}), until_idle=until_idle, freeing=freeing,
+            poll=poll, rotation=QueueRotation({"default": 1}), until_idle=until_idle, dependency_release=freeing,
         )  # fmt: skip
 
     async def _fresh(self):
@@ -122,7 +122,7 @@ async def test_who_found_jobs_claims_again_at_once(pauses):
 @pytest.mark.parametrize(("due_in", "pause"), [(None, 5.0), (2.0, 2.001), (9.0, 5.0), (0.0, 0.001)])
 async def test_who_found_none_waits_until_the_next_job_is_due_and_not_beyond_poll(due_in, pause):
     assert Scene().claimer._pause(Claims([], due_in=due_in)) == pytest.approx(pause)
-    assert Scene(until_idle=True).claimer._pause(Claims([], due_in=due_in)) == pytest.approx(min(pause, IDLE_LOOK))
+    assert Scene(until_idle=True).claimer._pause(Claims([], due_in=due_in)) == pytest.approx(min(pause, IDLE_POLL))
 
 
 # -- a store that is away
@@ -228,7 +228,7 @@ async def test_it_goes_on_where_something_was_not_done_before_or_after_that_clai
     scene = Scene(until_idle=True)
     scene.answers, scene.idle = [NOTHING, NOTHING], idle
     await scene.claimer.run(scene)
-    assert (len(scene.asks), scene.waiting_for) == (2, [IDLE_LOOK])
+    assert (len(scene.asks), scene.waiting_for) == (2, [IDLE_POLL])
 
 
 async def test_it_goes_on_while_jobs_run_or_their_ends_are_written(pauses):
@@ -239,4 +239,4 @@ async def test_it_goes_on_while_jobs_run_or_their_ends_are_written(pauses):
         else:
             scene.slots.settling.add(("job", 1))
         await scene.run(NOTHING, NOTHING)
-        assert scene.waiting_for == [IDLE_LOOK] * 2
+        assert scene.waiting_for == [IDLE_POLL] * 2

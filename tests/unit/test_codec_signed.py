@@ -87,7 +87,7 @@ def test_what_cannot_be_pickled_or_unpickled_is_an_invalid_job():
         def __reduce__(self):
             return (int, ("no number",))
 
-    with pytest.raises(InvalidJob, match="cannot be unpickled here: ValueError"):
+    with pytest.raises(InvalidJob, match="cannot be unpickled: ValueError"):
         signed.loads(signed.dumps(Broken(), HERE), HERE)
 
 

@@ -159,7 +159,7 @@ async def test_a_heartbeat_without_an_answer_says_how_long_it_was_waited_for(mon
     one.start()
     await eventually(lambda: heard.said)
     await one.stopped()
-    assert heard.said[0] == ("failed", "heartbeat", "no answer within 0.02 s")
+    assert heard.said[0] == ("failed", "heartbeat", "the store did not answer a heartbeat within 0.02 s")
 
 
 async def test_who_stops_a_heartbeat_waits_until_its_store_is_closed():

@@ -198,7 +198,7 @@ async def test_a_claim_that_is_known_here_is_not_given_back(scene):
         scene.heard(held(run.record), held(ends), held(waiting_for))
         scene.clock.advance(LEASE)
     await scene.done()
-    assert (scene.given_back, scene.leases._giving_back) == ([], None)
+    assert (scene.given_back, scene.leases._releasing) == ([], None)
 
 
 async def test_a_claim_that_was_known_in_between_begins_anew(scene):
@@ -266,7 +266,7 @@ async def test_who_closes_waits_for_no_claim_that_is_being_given_back(scene):
     scene.heard(held(record))
     await scene.done()
     await asyncio.wait_for(scene.leases.close(), 5)
-    assert scene.leases._giving_back.cancelled()
+    assert scene.leases._releasing.cancelled()
     await scene.done()
     assert (scene.given_back, broken) == ([], [])
 

@@ -109,7 +109,7 @@ def test_what_is_percent_encoded_is_read_as_it_was(user, password, option):
         ("postgresql://host/db?port=here", "port must be a number"),
         ("postgresql://host/db?pool=1&pool=2", "given twice"),
         ("postgresql://host/db\n", "control character"),
-        ("postgresql://host/db?signal=http://host", r"\?signal= takes redis://"),
+        ("postgresql://host/db?signal=http://host", r"\?signal= accepts redis://"),
         ("postgresql://host/db?signal=redis://secret@host", "redis://:PASSWORD@HOST"),
         ("redis://secret@host", "redis://:PASSWORD@HOST"),
         ("s3://bucket?endpoint=http://k%40host", "do not put credentials into the URL"),

@@ -145,7 +145,7 @@ async def test_how_long_to_slow_down_is_checked(app):
 
     for seconds, says in (
         (-1, "retry_after must be more than 0 seconds"),
-        (86401, "retry_after=…) is at most one day"),
+        (86401, "retry_after=…) must be at most one day"),
     ):
         handle = await call.enqueue(seconds)
         await work_off(app)

@@ -21,7 +21,7 @@ from ..views import LimitInfo, limits_of, moment
 KIND = "schedule"
 SCHEDULE_ERROR_LIMIT = 1000
 """Characters of an error that are stored."""
-_UNSEEN = {"rule", "next", "last", "counted"}
+_UNSEEN = {"rule", "next", "last", "counted", "limit_key"}
 
 
 class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -28,7 +28,7 @@ class DependencyRelease:
         """Recorded ends that were unhandled at the last check; None before the first check, which handles all."""
         self._making = MakingWatch(session.clock)
         self._loop = asyncio.get_running_loop()
-        self._next_check = self._loop.time()
+        self._started = self._next_check = self._loop.time()
         self._end_callbacks = session.commit.hear_of_ends
         self._enabled = "sweeps" not in session.store.features  # else the server does all of this
         self._busy = self._enabled
@@ -81,7 +81,8 @@ class DependencyRelease:
                 ended = []
             if (now := self._loop.time()) >= self._next_check:  # however many end here
                 self._next_check = now + self._every * (0.5 + self._session.entropy.fraction())
-                left = await self._session.watched.of(ENDED, self._every / 2)
+                max_age = min(self._every / 2, now - self._started)  # no read from before this worker started
+                left = await self._session.watched.of(ENDED, max_age)
                 self._seen = await self._release.repair(self._seen, self._making, left)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the ends are recorded and checked again
             pause = self._session.outages.failed("flows", error, self._every)
