@@ -234,7 +234,7 @@ class Round:
     def _spoil(self) -> None:
         assert self.disk is not None
         before, end = self.disk.failures(), time.monotonic() + SPELL
-        with self.disk.failing(self.chance.choice(("all", "all", "all", "unique", "folders"))):
+        with self.disk.failing(self.chance.choice(("all", "all", "all", "once", "folders"))):
             while self.disk.failures() == before and time.monotonic() < end:
                 time.sleep(0.01)
             time.sleep(self.chance.uniform(0.0, 0.5))

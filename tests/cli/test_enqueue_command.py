@@ -61,7 +61,7 @@ BAD = {
     "no time at all": ('{"command": "x", "run_at": "soon"}', "run_at is a time"),
     "a negative timeout": ('{"command": "x", "timeout": -1}', "timeout must be more than 0"),
     "an environment of numbers": ('{"command": "x", "env": {"A": 1}}', "'env' is an object of strings"),
-    "a queue without a name": ('{"command": "x", "queue": ""}', "a queue name is"),
+    "a queue without a name": ('{"command": "x", "queue": ""}', "a queue name must be"),
     "plain words": ("echo hi", "invalid JSON"),
 }
 

@@ -47,7 +47,9 @@ def test_a_worker_runs_what_is_due(terminal):
 
 def test_mistakes_are_reported_and_nothing_is_stored(terminal):
     assert "invalid cron line" in terminal("schedule", "put", "x", "--cron", "61 * * * *", "--", "true", code=2)
-    assert "unknown time zone" in terminal("schedule", "put", "x", "--cron", "@daily", "--tz", "Oz", "--", "true", code=2)
+    assert "unknown time zone" in terminal(
+        "schedule", "put", "x", "--cron", "@daily", "--tz", "Oz", "--", "true", code=2
+    )
     assert "--tz needs --cron" in terminal("schedule", "put", "x", "--every", "5", "--tz", "Oz", "--", "true", code=2)
     assert "catch-up" in terminal("schedule", "put", "x", "--every", "5", "--catch-up", "1.5", "--", "true", code=2)
     assert "give either --cron or --every" in terminal("schedule", "put", "x", "--", "true", code=2)

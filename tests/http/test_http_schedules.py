@@ -67,7 +67,7 @@ async def test_what_an_answer_says_can_be_put_back(http, app):
 async def test_a_word_that_a_field_does_not_take_is_reported_with_those_that_it_takes(http, app):
     refused = await http("PUT", PATH, BODY | {"overlap": "skp"})
     assert refused.status == 422
-    assert refused.json["detail"].endswith("'skp' - at `$.overlap`; there are: allow, skip")
+    assert refused.json["detail"].endswith("'skp' - at `$.overlap`; allowed are: allow, skip")
     nothing = await http("PUT", PATH, {"type": "report", "payload": {}})
     assert nothing.json["detail"] == "a schedule needs exactly one of a cron line and every"
     assert (await http("GET", "/v1/schedules")).json == {"schedules": []}

@@ -87,7 +87,12 @@ async def test_a_heartbeat_of_a_supervisor_that_failed_is_sent_again_soon(long_p
         supervisor = Supervisor(Service(), print)
         supervisor._app = app
         child = SimpleNamespace(
-            holder=claim.holder, leaving=None, hears=lambda: True, held_since={}, heard=math.inf, process=None
+            holder=claim.holder,
+            leaving=None,
+            responsive=lambda: True,
+            held_since={},
+            last_message=math.inf,
+            process=None,
         )
         supervisor._children = [child]
         store.fail("heartbeat", error=error, times=1)
