@@ -30,7 +30,7 @@ async def _enqueue_from_many_places(url, journal, places, options):
             await app.close()
 
 
-@pytest.mark.parametrize("options", [{"unique": "live"}, {"unique": 3600}, {"debounce": 3600}, {"replace": True}])
+@pytest.mark.parametrize("options", [{"unique": "until_end"}, {"unique": 3600}, {"debounce": 3600}, {"replace": True}])
 def test_calls_from_many_places_at_once_leave_one_job(look, store_url, journal, options):
     ids = asyncio.run(_enqueue_from_many_places(store_url, journal, 16, {"key": "k", **options}))
     [job] = look.jobs()

@@ -61,7 +61,7 @@ async def test_a_workers_token_makes_runs_and_declares_but_changes_nobodys_sched
             client.schedules.delete("byhand"),
             parts_of(client).records.put("schedule", "byhand", None),
         ):
-            with pytest.raises(ConfigError, match="roles? 'operate'"):
+            with pytest.raises(ConfigError, match=r"roles? 'operate'"):
                 await change
         await client.schedules.declare()
 
@@ -70,6 +70,6 @@ async def test_a_workers_token_makes_runs_and_declares_but_changes_nobodys_sched
             return all([(await owner.schedules.get(name)).last_job for name in ("byhand", "incode")])
 
         await eventually(made)
-        with pytest.raises(ConfigError, match="roles? 'operate'"):
+        with pytest.raises(ConfigError, match=r"roles? 'operate'"):
             await client.schedules.pause("incode")
     assert (await owner.schedules.get("tick")).rule.every == 3600, "an operator's is not taken over"

@@ -164,7 +164,7 @@ async def test_a_workers_token_changes_nothing_that_is_an_operators(serve, open_
         lambda store: store.put_record("webhook", "mine", b"{}"),
     )
     for call in refused:
-        with pytest.raises(ConfigError, match="roles? 'operate'"):
+        with pytest.raises(ConfigError, match=r"roles? 'operate'"):
             await call(store)
     assert [each.state for each in await store.get(["a"])] == ["queued"]
     monkeypatch.setenv("HOLDFAST_TOKEN", "boss")

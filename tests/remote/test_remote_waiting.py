@@ -69,10 +69,10 @@ async def test_a_worker_frees_what_waits_and_changes_nothing_else_of_it(serve, o
     monkeypatch.setenv("HOLDFAST_TOKEN", "worker")
     store = await open_at(server.url)
     await insert(store, new_job("a", waiting_for=Waiting("signal", "go")))
-    with pytest.raises(ConfigError, match="roles? 'operate'"):
+    with pytest.raises(ConfigError, match=r"roles? 'operate'"):
         await store.write(Batch(changes=[Change("a", "blocked", 0, patch)]))
     assert (
         await store.write(Batch(changes=[Change("a", "blocked", 0, Patch(state="queued", delay=0.0))]))
     ).changes == [True]
-    with pytest.raises(ConfigError, match="roles? 'operate'"):
+    with pytest.raises(ConfigError, match=r"roles? 'operate'"):
         await store.write(Batch(changes=[Change("a", "queued", 0, Patch(state="queued", delay=0.0))]))

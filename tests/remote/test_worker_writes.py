@@ -103,13 +103,13 @@ async def test_a_worker_writes_no_record_but_those_that_are_declared_a_workers(s
     if kind in OF_WORKERS:
         assert await store.put_record(kind, "n", value)
     else:
-        with pytest.raises(ConfigError, match="roles? 'operate'"):
+        with pytest.raises(ConfigError, match=r"roles? 'operate'"):
             await store.put_record(kind, "n", value)
 
 
 @pytest.mark.parametrize("left", [Pending(cancel=True), Pending(delete=1)], ids=["cancel", "delete"])
 async def test_a_worker_has_no_flow_cancelled_or_deleted(store, left):
-    with pytest.raises(ConfigError, match="roles? 'operate'"):
+    with pytest.raises(ConfigError, match=r"roles? 'operate'"):
         await store.put_record("ended", "f", msgspec.json.encode(left))
 
 

@@ -178,19 +178,19 @@ async def test_a_busy_worker_waits_for_a_quarantined_for_a_lease_and_then_for_no
     scene = Scene(size=4)
     scene.slots.add(run())
     free, waiting = scene.claimer._free, Claims([], quarantined_waiting=True)
-    scene.claimer._mind_quarantined(NOTHING)
+    scene.claimer._drain_for_quarantined(NOTHING)
     assert free() == 3
-    scene.claimer._mind_quarantined(waiting)
+    scene.claimer._drain_for_quarantined(waiting)
     assert free() == 0
     scene.clock.advance(LEASE - 1)
     assert free() == 0
     scene.clock.advance(1)
     assert free() == 3
     scene.clock.advance(LEASE)
-    scene.claimer._mind_quarantined(waiting)
+    scene.claimer._drain_for_quarantined(waiting)
     assert free() == 3
     scene.clock.advance(1)
-    scene.claimer._mind_quarantined(waiting)
+    scene.claimer._drain_for_quarantined(waiting)
     assert free() == 0
 
 
@@ -198,7 +198,7 @@ async def test_an_idle_worker_and_one_with_processes_for_quarantined_wait_for_no
     idle, apart = Scene(size=4), Scene(size=4, isolate_quarantined=True)
     apart.slots.add(run())
     for scene in (idle, apart):
-        scene.claimer._mind_quarantined(Claims([], quarantined_waiting=True))
+        scene.claimer._drain_for_quarantined(Claims([], quarantined_waiting=True))
         scene.slots.add(run("other"))
     assert (idle.claimer._free(), apart.claimer._free()) == (3, 2)
 
@@ -207,7 +207,7 @@ async def test_a_worker_that_waited_for_a_quarantined_in_vain_wakes_up():
     scene, called = Scene(), []
     scene.slots.add(run())
     scene.claimer._loop = SimpleNamespace(call_later=lambda *args: called.append(args))
-    scene.claimer._mind_quarantined(Claims([], quarantined_waiting=True))
+    scene.claimer._drain_for_quarantined(Claims([], quarantined_waiting=True))
     [(after, wake)] = called
     wake()
     assert (after, scene.slots.freed.is_set()) == (LEASE, True)
