@@ -43,8 +43,8 @@ RETRIES = Backoff(base=0.3, factor=1.5, jitter=0.2, cap=1.0)
 FLOW_TRIES = 3
 ONCE: dict[str, dict[str, Any]] = {
     "": {},
-    "queued": {"unique": "queued"},
-    "live": {"unique": "live"},
+    "queued": {"unique": "until_start"},
+    "live": {"unique": "until_end"},
     "window": {"unique": 2.0},
     "debounce": {"debounce": 0.8, "debounce_max": 2.0},
 }
