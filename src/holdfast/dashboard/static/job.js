@@ -299,7 +299,12 @@ export default function job(context, id) {
       ],
       ["Priority", job.priority ? String(job.priority) : null],
       ["Flow", job.flow ? h("a", { href: jobHref(job.flow), class: "mono breakable" }, line(job.flow, 160)) : null],
-      ["Limits", job.limits.length ? h("span", { class: "mono breakable" }, line(job.limits.map(limitText).join(", "), 160)) : null],
+      [
+        "Limits",
+        job.limits.length
+          ? h("span", { class: "mono breakable" }, line(job.limits.map(limitText).join(", "), 160))
+          : null,
+      ],
       ["Time limit", job.timeout === null ? null : span(job.timeout)],
       ["Enqueued", when(job.created_at)],
       ["Due", ["scheduled", "failed"].includes(job.status) ? when(job.run_at) : null],
@@ -347,7 +352,8 @@ export default function job(context, id) {
       events.push(["scheduled", age(job.run_at) < 0 ? "Due" : "Was due", job.run_at, null]);
     let resets = 0;
     for (const one of job.history) {
-      if (one.reset_count > resets) events.push(["queued", "Reset", null, `attempts start again; reset ${one.reset_count}`]);
+      if (one.reset_count > resets)
+        events.push(["queued", "Reset", null, `attempts start again; reset ${one.reset_count}`]);
       resets = Math.max(resets, one.reset_count);
       events.push([
         outcome(one.outcome),
@@ -367,7 +373,8 @@ export default function job(context, id) {
         ),
       ]);
     }
-    if (job.reset_count > resets) events.push(["queued", "Reset", null, `attempts start again; reset ${job.reset_count}`]);
+    if (job.reset_count > resets)
+      events.push(["queued", "Reset", null, `attempts start again; reset ${job.reset_count}`]);
     if (job.status === "running")
       events.push([
         "running",
