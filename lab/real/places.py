@@ -150,7 +150,7 @@ class Redis(Place):
 
     def leftovers(self, folder: Path, round_: int) -> list[str]:
         sys.path.insert(0, str(ROOT / "tests" / "redis"))
-        from process_table import strays
+        from key_census import strays
 
         from holdfast.core.clock import SystemClock
         from holdfast.store.open import open_store

@@ -88,6 +88,9 @@ SEEDS = (3, 7, 14, 23, 210, 648)
 """Of traces that must be the same: the last two were not, where stray claims were given back in a set's order; nor was
 14 in a bucket, where the length of a process's id was part of what it wrote."""
 
+RARE = {"flows never begun": 1293}
+"""What about one schedule in 700 meets, with the seed of one that does."""
+
 
 @pytest.mark.sized
 @pytest.mark.timeout(600)
@@ -95,6 +98,8 @@ def test_no_schedule_breaks_a_promise_and_every_fault_is_reached(capsys):
     done, failed, counts = many(0, SCHEDULES)
     assert not failed, capsys.readouterr().out
     assert done == SCHEDULES
+    for name, seed in RARE.items():
+        counts[name] += simulate(draw(seed)).counts[name]
     missing = [name for name in REACHED if not counts[name]]
     assert not missing or not sizes.LONG, f"never met in {done} schedules: {missing}"
 
