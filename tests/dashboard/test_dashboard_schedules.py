@@ -112,6 +112,28 @@ def test_who_may_only_look_sees_no_buttons(lab, page):
     page.complaints.clear()  # the browser tells of the first refusal
 
 
+def test_a_request_from_before_the_login_does_not_log_out(lab, page):
+    lab.do(by_the_clock(lab.app))
+    reader = lab.do(tokens.create(parts_of(lab.app).records, ["read"]))
+    lab.service.auth.keyring._read_at = None
+    without_token = []
+    page.route(
+        "**/v1/schedules*",
+        lambda route: route.continue_() if route.request.headers.get("authorization") else without_token.append(route),
+    )
+    page.goto(f"{lab.address}/#/schedules")
+    page.get_by_label("Token").fill(reader)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator("[data-row]")).to_have_count(5)
+    with page.expect_response(lambda response: response.status == 401) as refused:
+        without_token.pop().continue_()
+    refused.value.finished()
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    expect(page.locator("[data-row]")).to_have_count(5)
+    expect(page.get_by_label("Token")).to_have_count(0)
+    page.complaints.clear()  # the browser tells of the refusals
+
+
 def test_names_of_others_are_text(lab, page):
     name = "<img src=x onerror=alert(1)> a/b?c#d"
     lab.do(lab.app.schedules.put(name, "some_task", every=3600))

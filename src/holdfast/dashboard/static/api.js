@@ -37,6 +37,7 @@ export function query(params) {
 }
 
 async function ask(method, path, { body, signal } = {}) {
+  const sent = token;
   const given = { method, signal, cache: "no-store", credentials: "omit", headers: headers() };
   if (body !== undefined) {
     given.headers["Content-Type"] = "application/json";
@@ -56,6 +57,7 @@ async function ask(method, path, { body, signal } = {}) {
   } catch {
     // the answer is not from Holdfast
   }
+  if (answer.status === 401 && sent !== token) throw new DOMException("sent before the login", "AbortError");
   throw new Problem(answer.status, problem.title || `HTTP ${answer.status}`, problem.detail);
 }
 

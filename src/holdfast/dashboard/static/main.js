@@ -410,6 +410,7 @@ async function start() {
   try {
     me = await asking;
   } catch (error) {
+    if (error.name === "AbortError") return;
     if (error.status === 401) return ask(hasToken() ? error.message : "");
     if (error.status === 0) {
       shell.unread = false;
