@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import Holdfast
-from support import shared, skips
+from support import shared, sizes, skips
 
 STORES = ("memory", "sqlite")
 
@@ -45,7 +45,7 @@ def pytest_configure() -> None:
     """
     use_memory_for_files()
     # How long an example takes says how busy the machine is.
-    hypothesis.settings.register_profile("holdfast", deadline=None)
+    hypothesis.settings.register_profile("holdfast", deadline=None, max_examples=sizes.size(100))
     hypothesis.settings.load_profile("holdfast")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
@@ -53,6 +53,22 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Do not build tests that `make test` would deselect: every worker collects, and a quarter of all is `extended`."""
+    if collector.config.option.markexpr != "not extended" or not isinstance(
+        marks := getattr(obj, "pytestmark", 0), list
+    ):
+        return None
+    return [] if any(mark.name == "extended" for mark in marks) else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests with random examples have fewer of them in `make test`."""
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        item.add_marker("sized")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -112,15 +128,6 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
         if name != "HOLDFAST_SEED":
             monkeypatch.delenv(name)
-
-
-@pytest.fixture(autouse=True)
-def loggers_as_they_were() -> Iterator[None]:
-    """What a test runs may have silenced them."""
-    levels = {logger: logger.level for logger in map(logging.getLogger, ("holdfast", "asyncio"))}
-    yield
-    for logger, level in levels.items():
-        logger.setLevel(level)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.extended
 PROGRAM = """\
 from datetime import UTC, datetime, timedelta
 from typing import assert_type

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.extended
 ROOT = Path(__file__).parent.parent
 
 

@@ -14,6 +14,7 @@ from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
 from support.inside import session_of
+from support.sizes import size
 from support.workers import work_off, working
 
 
@@ -359,8 +360,9 @@ async def test_explain_names_the_pause_and_the_way_out_of_it(app, send):
     assert "paused" not in (await app.explain(free.id)).reason
 
 
+@pytest.mark.sized
 async def test_very_many_are_put_aside_and_freed(app, send, other):
-    many = 10_000
+    many = size(10_000)
     await app.pause(task="send")
     await app.enqueue_many([app.call(send, "ann", number) for number in range(many)])
     free = await other.enqueue("bob")

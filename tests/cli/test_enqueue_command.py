@@ -2,6 +2,10 @@
 
 import json
 
+import pytest
+
+from support.sizes import size
+
 
 def test_a_job_from_json(terminal):
     spec = {"id": "job1", "command": "sleep 2 && echo hi", "max_retries": 3, "priority": -4, "queue": "mail"}
@@ -108,11 +112,13 @@ def test_the_jobs_own_word_beats_the_stored_one(terminal):
     assert (terminal.job("own")["max_attempts"], terminal.job("usual")["max_attempts"]) == (1, 7)
 
 
-def test_ten_thousand_jobs_from_a_file(terminal):
-    lines = [json.dumps({"id": f"j{n}", "command": f"echo {n}"}) for n in range(10_000)]
+@pytest.mark.sized
+def test_thousands_of_jobs_from_a_file(terminal):
+    many = size(10_000)
+    lines = [json.dumps({"id": f"j{n}", "command": f"echo {n}"}) for n in range(many)]
     (terminal.folder / "jobs.jsonl").write_text("\n".join(lines) + "\n\n")
-    assert terminal("enqueue", "--file", "jobs.jsonl") == "10000 jobs enqueued\n"
-    assert terminal.states() == {"queued": 10_000}
+    assert terminal("enqueue", "--file", "jobs.jsonl") == f"{many} jobs enqueued\n"
+    assert terminal.states() == {"queued": many}
 
 
 def test_jobs_from_stdin(terminal):

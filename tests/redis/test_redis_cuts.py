@@ -14,6 +14,7 @@ from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, holder, new_job, succeeded, swept
 from holdfast.testing.verbs import claim, every, gone, insert
 from support.late_claims import run_with_a_late_claim
+from support.sizes import LONG
 
 JOBS = 100
 _runs = itertools.count(1)
@@ -54,9 +55,10 @@ async def finish(store, finished) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.sized
 @pytest.mark.parametrize("after_effect", [False, True], ids=["not sent", "not answered"])
 async def test_a_client_that_dies_with_any_command_leaves_nothing_in_limbo(open_at, server, prefix, after_effect):
-    for n in itertools.count(1):
+    for n in itertools.count(1, 1 if LONG else 3):
         name = f"{prefix}-{next(_runs)}"
         acknowledged, finished = set(), Counter()
         async with Proxy(server.port, cut_at=n, after_effect=after_effect) as proxy:

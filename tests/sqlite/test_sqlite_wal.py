@@ -2,6 +2,8 @@
 
 import sqlite3
 
+import pytest
+
 from holdfast.store.protocol import Batch
 from holdfast.store.sqlite.connection import WAL_LIMIT
 from holdfast.testing.build import ask, new_job, succeeded
@@ -41,6 +43,7 @@ async def test_the_log_is_begun_anew_under_load(path, open_store):
     assert path.stat().st_size > 5 * WAL_LIMIT
 
 
+@pytest.mark.extended
 async def test_the_log_is_begun_anew_with_several_writers(path, open_store, python):
     store = await open_store(synchronous="normal")
     writers = [python(ENQUEUE, path, name, 170) for name in "abc"]

@@ -14,6 +14,7 @@ from holdfast import ConfigError, Holdfast, HoldfastError
 from holdfast.core.clock import SystemClock
 from holdfast.core.url import redact, split
 from holdfast.store.open import open_store
+from support.sizes import size
 
 SPECIAL = "/?#[]@%:;,&=+$!'()*\"<>\\^`{|}~ \t\n\x00é℀€"
 PIECES = ("hunter", "zwei", "secret3")
@@ -56,7 +57,7 @@ PLACES = [
 ]
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=size(500))
 @given(place=st.sampled_from(PLACES), secret=secrets)
 @example(place=PLACES[0], secret="hunter/zwei/secret3")
 @example(place=PLACES[0], secret="hunter[zwei/secret3")
