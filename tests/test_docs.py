@@ -272,3 +272,18 @@ def test_every_message_that_the_runbook_quotes_is_in_the_code():
     for text in quoted:
         parts = [part.strip() for part in re.split(r"…|\d+", text) if part.strip()]
         assert any(all(part in candidate for part in parts) for candidate in texts), text
+
+
+def test_every_decision_has_the_same_headings_and_is_listed():
+    folder = ROOT / "docs" / "adr"
+    listed = []
+    for page in sorted(folder.glob("0*.md")):
+        first, _, status, _, *rest = page.read_text(encoding="utf-8").splitlines()
+        headings = [line for line in rest if line.startswith("#")]
+        assert headings == ["## Context", "## Decision", "## Consequences"], page.name
+        number = re.fullmatch(r"# (\d{4}): (.+)", first)
+        assert number, page.name
+        assert re.fullmatch(r"Status: (accepted|obsolete, superseded by \[.+)", status), page.name
+        listed.append(f"- [{number[1]}]({page.name}): {number[2]}" + (" (obsolete)" if "obsolete" in status else ""))
+    lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("- ")] == listed
