@@ -171,7 +171,7 @@ async def test_a_bound_method_is_refused_since_its_object_would_not_travel(app):
 
 
 async def test_a_lambda_needs_a_name_to_be_a_task(app):
-    with pytest.raises(ConfigError, match="give the task a name"):
+    with pytest.raises(ConfigError, match="has no name that a task can use"):
         app.task(lambda: 1)
 
 

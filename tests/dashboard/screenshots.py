@@ -1,4 +1,4 @@
-"""Pictures of every page, light, dark and on a phone: `python tests/dashboard/screenshots.py` writes docs/images."""
+"""The pictures of README.md and docs/: `python tests/dashboard/screenshots.py` writes docs/images."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ WIDE, PHONE = {"width": 1280, "height": 640}, {"width": 390, "height": 844}
 MOST = 2000
 """Pixels that a picture may be high."""
 PAGES = {
-    "overview": "#/",
-    "jobs": "#/jobs?state=running&state=failed",
-    "dead": "#/dead",
-    "errors": "#/errors",
-    "queues": "#/queues",
-    "workers": "#/workers",
-    "schedules": "#/schedules",
-    "job": "",
-    "failed-job": "",
+    "overview": ("#/", ("light", "phone")),
+    "jobs": ("#/jobs?state=running&state=failed", ("dark",)),
+    "failed-job": ("#/jobs/{charge}", ("light",)),
+    "queues": ("#/queues", ("light",)),
+    "workers": ("#/workers", ("dark",)),
+    "errors": ("#/errors", ("dark",)),
+    "schedules": ("#/schedules", ("light",)),
+    "output": ("#/jobs/{shell}", ("dark",)),
 }
+"""Name of a picture: the page that it shows, and its color schemes. Each is used in README.md or docs/."""
 
 
 class Show:
@@ -133,9 +133,12 @@ def main(wanted: list[str]) -> None:
         try:
             if show.problem is None:
                 with Server(show.url) as server, browser() as chromium:
-                    pages = {**PAGES, "job": f"#/jobs/{show.film}", "failed-job": f"#/jobs/{show.charge}"}
-                    pages["output"] = f"#/jobs/{show.shell}"
                     for look in ("light", "dark", "phone"):
+                        pages = {
+                            name: where.format(charge=show.charge, shell=show.shell)
+                            for name, (where, looks) in PAGES.items()
+                            if look in looks
+                        }
                         picture(chromium, server.address, pages, look, wanted)
         finally:
             show.over.set()
@@ -143,7 +146,7 @@ def main(wanted: list[str]) -> None:
 
 
 def picture(chromium, address: str, pages: dict[str, str], look: str, wanted: list[str]) -> None:
-    """Every page in one look."""
+    """The pictures of these pages in one look."""
     phone = look == "phone"
     context = chromium.new_context(
         viewport=PHONE if phone else WIDE,

@@ -121,8 +121,8 @@ async def test_a_delivery_is_tried_again_with_the_same_id(app, monkeypatch):
     job = await app.job(delivery.id)
     assert (job.state, job.attempt) == ("succeeded", 3)
     assert [line.error for line in job.history[:2]] == [
-        "HoldfastError: webhook 'shop': the receiver answered 500, expected 2xx",
-        "HoldfastError: webhook 'shop': the receiver answered 302, expected 2xx",
+        "HoldfastError: webhook 'shop': the receiver answered 500 instead of 2xx; see its log",
+        "HoldfastError: webhook 'shop': the receiver answered 302 instead of 2xx; see its log",
     ], "a redirect is not followed"
 
 

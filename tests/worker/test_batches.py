@@ -360,7 +360,7 @@ def test_a_batch_function_takes_one_list(app):
         (two, "one parameter, the list"),
         (none, "one parameter, the list"),
         (optional, "one parameter, the list"),
-        (number, "its parameter is a list"),
+        (number, "its parameter must be a list"),
         (with_context, "share no context: remove parameter 'ctx'"),
     ):
         with pytest.raises(ConfigError, match=reason):

@@ -80,7 +80,7 @@ async def test_an_unknown_task_fails_and_is_dead_in_the_end(make_app):
     await work_off(app)
     job = await handle.job()
     assert (job.state, job.attempt) == (State.DEAD, 3)
-    assert job.error == "UnknownTask: unknown task 'no_such_task': it is not registered in this app"
+    assert job.error.startswith("UnknownTask: unknown task 'no_such_task': it is not registered in this app; import")
     assert job.traceback is None, "there is nothing of the user's own in it"
 
 

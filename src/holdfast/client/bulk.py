@@ -97,7 +97,7 @@ class Bulk:
         if wanted is None and all and not ids:
             wanted = Filter()
         if (wanted is None) == (not ids):
-            raise InvalidJob("give either a filter or ids, not both and not neither")
+            raise InvalidJob("give either a filter or ids, and not both")
         if len(ids) > CHANGE_LIMIT:
             raise InvalidJob(f"at most {CHANGE_LIMIT} ids at once, not {len(ids)}")
         change = self._begin(session, action)

@@ -238,7 +238,7 @@ async def _kept(session: Session, id: str) -> bool:
 
 def _named(queue: str | None, task: str | None, where: Mapping[str, Any] | None) -> str:
     if (queue is None) == (task is None):
-        raise InvalidJob("give either a queue or task=")
+        raise InvalidJob("pause and resume need one of two arguments: give either a queue or task=")
     if where is not None and task is None:
         raise InvalidJob("where= requires task=: it selects jobs of a task by their arguments")
     return "task" if queue is None else "queue"

@@ -16,7 +16,7 @@ def item_type(hint: Any, label: str) -> Any:
     if hint is Any or isinstance(hint, str):  # not annotated, or not known yet
         return Any
     if (get_origin(hint) or hint) not in _LISTS:
-        raise ConfigError(f"{label} handles a batch: its parameter is a list, such as list[str], not {hint}")
+        raise ConfigError(f"{label} handles a batch: its parameter must be a list, such as list[str], not {hint}")
     return next(iter(get_args(hint)), Any)
 
 

@@ -48,7 +48,10 @@ class Signed:
         try:
             return self._pickle.loads(pickled)
         except Exception as error:
-            raise InvalidJob(f"the payload or result cannot be unpickled: {type(error).__name__}: {error}") from error
+            raise InvalidJob(
+                f"the payload or result cannot be unpickled: {type(error).__name__}: {error}; use the same versions of"
+                " Python and libraries as the program that pickled it"
+            ) from error
 
 
 def _sign(key: bytes, place: Sequence[str], pickled: bytes) -> bytes:

@@ -45,7 +45,7 @@ class Registry:
             raise ConfigError(f"a task must be a function, not {fn!r:.100}")
         name = getattr(fn, "__name__", None) if name is None else checked_name(name, "task")
         if not name or name == "<lambda>":
-            raise ConfigError(f"give the task a name: app.task(name=…)({fn!r})")
+            raise ConfigError(f"{fn!r} has no name that a task can use: pass one, as in app.task(name=…)")
         known = self.tasks.get(name)
         if known is not None and not known.built_in and not _same_function(known.fn, fn):
             raise ConfigError(f"task {name!r} is already registered ({known.fn!r}); pass name= to one of them")
@@ -129,7 +129,7 @@ class Registry:
     def _resolve(self, name: str) -> Callable[..., Any]:
         named = named_function(name)
         if named is None:
-            raise UnknownTask(name, "it is not registered in this app")
+            raise UnknownTask(name, "it is not registered in this app; import the module that defines it")
         module, path = named
         if module not in self._trusted:
             raise UnknownTask(name, f"module {module!r} is not trusted here; name it in imports=")

@@ -59,7 +59,7 @@ def allow_webhooks(registry: Registry, session: Session) -> None:
         if status == GONE:
             raise Discard(f"webhook {webhook!r}: the receiver answered 410 Gone; this delivery is not retried")
         if not 200 <= status < 300:
-            raise HoldfastError(f"webhook {webhook!r}: the receiver answered {status}, expected 2xx")
+            raise HoldfastError(f"webhook {webhook!r}: the receiver answered {status} instead of 2xx; see its log")
         return {"status": status}
 
     registry.add(deliver, TASK, Options(), built_in=True)

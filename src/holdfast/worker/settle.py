@@ -68,7 +68,11 @@ class Settler:
 
     def _answered(self, run: Run, end: Settlement, answer: bool | HoldfastError) -> None:
         if isinstance(answer, StoreLost):
-            logger.error("the outcome of job %s was not written: the store is lost: %s", run.record.id, answer.what)
+            logger.error(
+                "the outcome of job %s was not written, because the store is lost (%s); the job may run again",
+                run.record.id,
+                answer.what,
+            )
             self._done(run)
             return
         if isinstance(answer, HoldfastError):

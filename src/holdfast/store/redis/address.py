@@ -80,7 +80,7 @@ def parse(url: Url) -> Address:
     if not prefix or "{" in prefix or "}" in prefix:
         raise url.wrong("prefix must have at least one character and no braces")
     if db and not (db.isascii() and db.isdecimal() and len(db) < 10):
-        raise url.wrong("the database must be a number")
+        raise url.wrong("the database must be a number, as in redis://host:6379/0")
     if kind == "cluster" and db not in ("", "0"):
         raise url.wrong("a cluster has only database 0; use ?prefix= to separate stores")
     try:

@@ -51,7 +51,9 @@ def _load(made: ssl.SSLContext, cert: str, key: str | None) -> None:
         if key is None and b"PRIVATE KEY-----" not in Path(cert).read_bytes():
             raise ConfigError(f"?cert={cert} contains no private key: name the key file with ?key=") from None
         given = f"?cert={cert}" + (f"&key={key}" if key else "")
-        raise ConfigError(f"{given} is not a PEM certificate with its private key ({error.reason})") from None
+        raise ConfigError(
+            f"{given} is not a PEM certificate with its private key ({error.reason}): name files that belong together"
+        ) from None
 
 
 async def is_plain(host: str, port: int) -> bool:

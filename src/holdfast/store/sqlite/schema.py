@@ -70,12 +70,12 @@ def migrate(connection: sqlite3.Connection, path: str, now: int) -> list[int]:
     if found < LATEST:
         for number, script in steps().items():
             if number > found:
-                apply(connection, number, script, now)
+                apply(connection, path, number, script, now)
                 applied.append(number)
     return applied
 
 
-def apply(connection: sqlite3.Connection, number: int, script: str, now: int) -> None:
+def apply(connection: sqlite3.Connection, path: str, number: int, script: str, now: int) -> None:
     """One step in one transaction."""
     record = sql.SCHEMA_STEP.format(version=number, now=now)
     try:
@@ -85,8 +85,8 @@ def apply(connection: sqlite3.Connection, number: int, script: str, now: int) ->
             connection.execute(sql.ROLLBACK)
         if isinstance(error, sqlite3.Error) and trouble.translate(error, "") is None:
             raise ConfigError(
-                f"version {number} of the schema cannot be applied ({error}); nothing was changed. If the table"
-                " holdfast_schema has lost the row of a version whose objects exist, put it back:"
+                f"{path}: version {number} of the schema cannot be applied ({error}); nothing was changed. If the"
+                " table holdfast_schema has lost the row of a version whose objects exist, put it back:"
                 f" {sql.SCHEMA_STEP.format(version=number, now=0)}"
             ) from error
         raise
