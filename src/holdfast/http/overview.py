@@ -269,26 +269,12 @@ def endpoints() -> list[Endpoint]:
     return [
         Endpoint("GET", "/v1/search", "read", search, {200: SearchOut}, within=scoping.filtered),
         Endpoint("GET", "/v1/count", "read", count, {200: Count}, within=scoping.filtered),
-        Endpoint(
-            "POST",
-            "/v1/bulk",
-            "operate",
-            bulk,
-            {200: Changed},
-            problems=(OUTCOME_UNKNOWN,),
-            within=scoping.bulk,
-        ),
+        Endpoint("POST", "/v1/bulk", "operate", bulk, {200: Changed}, (OUTCOME_UNKNOWN,), scoping.bulk),
         Endpoint("GET", "/v1/errors", "read", errors, {200: Errors}),
         Endpoint("GET", "/v1/rates", "read", rates, {200: RatesOut}),
         Endpoint("GET", "/v1/depths", "read", depths, {200: DepthsOut}),
         Endpoint(
-            "GET",
-            "/v1/jobs/{id}/explain",
-            "read",
-            explain,
-            {200: Explanation},
-            problems=(JOB_NOT_FOUND,),
-            within=scoping.one_job,
+            "GET", "/v1/jobs/{id}/explain", "read", explain, {200: Explanation}, (JOB_NOT_FOUND,), scoping.one_job
         ),
-        Endpoint("GET", "/v1/me", None, me, {200: Me}, problems=(UNAUTHORIZED,)),
+        Endpoint("GET", "/v1/me", None, me, {200: Me}, (UNAUTHORIZED,)),
     ]

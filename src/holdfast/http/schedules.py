@@ -164,10 +164,10 @@ def endpoints() -> list[Endpoint]:
     ran = (*CHANGED, QUEUE_FULL, *REFUSED)
     return [
         Endpoint("GET", "/v1/schedules", "read", list_schedules, {200: SchedulesOut}, within=scoping.listed_schedules),
-        Endpoint("GET", one, "read", get_schedule, out, problems=(SCHEDULE_NOT_FOUND,), within=its),
-        Endpoint("PUT", one, "operate", put_schedule, out, problems=refusals, within=scoping.kept_schedule),
-        Endpoint("POST", f"{one}/pause", "operate", pause_schedule, out, problems=CHANGED, within=its),
-        Endpoint("POST", f"{one}/resume", "operate", resume_schedule, out, problems=CHANGED, within=its),
-        Endpoint("POST", f"{one}/run", "operate", run_schedule, {200: Ran}, problems=ran, within=its),
-        Endpoint("DELETE", one, "operate", delete_schedule, {204: None}, problems=CHANGED, within=its),
+        Endpoint("GET", one, "read", get_schedule, out, (SCHEDULE_NOT_FOUND,), its),
+        Endpoint("PUT", one, "operate", put_schedule, out, refusals, scoping.kept_schedule),
+        Endpoint("POST", f"{one}/pause", "operate", pause_schedule, out, CHANGED, its),
+        Endpoint("POST", f"{one}/resume", "operate", resume_schedule, out, CHANGED, its),
+        Endpoint("POST", f"{one}/run", "operate", run_schedule, {200: Ran}, ran, its),
+        Endpoint("DELETE", one, "operate", delete_schedule, {204: None}, CHANGED, its),
     ]
