@@ -5,12 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import (
-    Any,
-    TypeVar,
-    Unpack,
-    cast,
-)
+from typing import Any, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -30,9 +25,7 @@ from ..core.internal import Internal, write
 from ..core.job import LimitKey, NewJob
 from ..core.operations import Inserted
 from ..core.settings import Settings
-from ..core.validation import (
-    checked_name,
-)
+from ..core.validation import checked_name
 from ..observe import traces
 from ..store.group_commit import PAGE
 from ..store.protocol import Binding

@@ -12,9 +12,7 @@ from ..core.errors import ConfigError, InvalidJob
 from ..core.job import NewJob
 from ..core.retry import Backoff, RetryRule
 from ..core.settings import Settings, parse, size
-from ..core.validation import (
-    checked_name,
-)
+from ..core.validation import checked_name
 from .batch import batching
 from .context import Context
 from .handle import Blocking, BlockingHandle, Handle
@@ -63,12 +61,7 @@ class TaskClient(Protocol):
         ...
 
     def new_job(
-        self,
-        settings: Settings,
-        task: Task[..., Any],
-        options: Options,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, settings: Settings, task: Task[..., Any], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> NewJob:
         """The checked job of a call; nothing is stored yet."""
         ...

@@ -11,24 +11,11 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
+from ...core import operations as ops
 from ...core import waiting
 from ...core.clock import MICROS
 from ...core.damage import DAMAGED_ID
 from ...core.job import Attempt, LimitKey, NewJob, Record, State, raw_text
-from ...core.operations import (
-    Claims,
-    HeartbeatReply,
-    HeldClaim,
-    HolderInfo,
-    Inserted,
-    Lost,
-    MinuteStats,
-    Printed,
-    QueueStats,
-    Transition,
-    Transitions,
-    holder_of,
-)
 from ...core.waiting import Waiting
 from ..protocol import Versioned
 from .messages import Body, ClaimHead, Line, Mutable
@@ -201,12 +188,12 @@ def _record(
     return made
 
 
-def claimed(row: Row) -> Claims:
+def claimed(row: Row) -> ops.Claims:
     """The answer to a claim: a ClaimHead, and a ClaimedRow of each job."""
     head = ClaimHead(*row[:_CLAIM_HEAD])
     waiting = head.waiting == 1
     if len(row) == _CLAIM_HEAD:
-        return Claims([], waiting, None if head.due_in < 0 else head.due_in / MICROS)
+        return ops.Claims([], waiting, None if head.due_in < 0 else head.due_in / MICROS)
     records: list[Record] = []
     mutables: dict[bytes, Mutable] = {}
     values = iter(row[_CLAIM_HEAD:])
@@ -218,14 +205,14 @@ def claimed(row: Row) -> Claims:
             records.append(_record(int(seq), RUNNING, _body(body), known, checkpoint, damage={}))
         except ValueError:  # msgspec's errors are ValueErrors
             records.append(record(seq, RUNNING, body, mutable, checkpoint))
-    return Claims(records, waiting)
+    return ops.Claims(records, waiting)
 
 
-def inserted(jobs: Sequence[NewJob], exceptions: Row | None) -> list[Inserted]:
-    answers = [Inserted("created", new.id) for new in jobs]
+def inserted(jobs: Sequence[NewJob], exceptions: Row | None) -> list[ops.Inserted]:
+    answers = [ops.Inserted("created", new.id) for new in jobs]
     values = iter(exceptions or ())
     for place, outcome, id in zip(values, values, values, strict=True):
-        answers[place - 1] = Inserted(outcome.decode(), id.decode())
+        answers[place - 1] = ops.Inserted(outcome.decode(), id.decode())
     return answers
 
 
@@ -255,39 +242,39 @@ def texts(row: Row) -> list[str | None]:
     return [None if value is None else _text(value) for value in row]
 
 
-def lost(row: Row) -> list[Lost]:
+def lost(row: Row) -> list[ops.Lost]:
     values = iter(row)
     parts = zip(values, values, values, values, values, values, strict=True)
     return [
-        Lost(record(seq, STATE[s], body, mutable, kept), int(heartbeat))
+        ops.Lost(record(seq, STATE[s], body, mutable, kept), int(heartbeat))
         for heartbeat, seq, s, body, mutable, kept in parts
     ]
 
 
-def printed(pieces: Sequence[bytes]) -> list[Printed]:
-    found: list[Printed] = []
+def printed(pieces: Sequence[bytes]) -> list[ops.Printed]:
+    found: list[ops.Printed] = []
     for piece in pieces:
         position, fence, _ = _PIECE_HEAD.unpack_from(piece)
-        found.append(Printed(position, fence, piece[_PIECE_HEAD.size :]))
+        found.append(ops.Printed(position, fence, piece[_PIECE_HEAD.size :]))
     return found
 
 
-def heartbeats(rows: Sequence[Row]) -> list[HeartbeatReply]:
-    answers: list[HeartbeatReply] = []
+def heartbeats(rows: Sequence[Row]) -> list[ops.HeartbeatReply]:
+    answers: list[ops.HeartbeatReply] = []
     for row in rows:
         values = iter(row[1:])
         held = [
-            HeldClaim(_text(id), int(seq), int(fence), int(token), cancel == 1)
+            ops.HeldClaim(_text(id), int(seq), int(fence), int(token), cancel == 1)
             for id, seq, fence, token, cancel in zip(values, values, values, values, values, strict=True)
         ]
-        answers.append(HeartbeatReply(row[0], tuple(held)))
+        answers.append(ops.HeartbeatReply(row[0], tuple(held)))
     return answers
 
 
-def holders(rows: Sequence[Row]) -> list[HolderInfo]:
+def holders(rows: Sequence[Row]) -> list[ops.HolderInfo]:
     return [
-        HolderInfo(
-            holder_of(_text(id), about),
+        ops.HolderInfo(
+            ops.holder_of(_text(id), about),
             int(heartbeat) if heartbeat.isdigit() else 0,
             max(0, int(age)) / MICROS,
             alive == 1,
@@ -297,28 +284,28 @@ def holders(rows: Sequence[Row]) -> list[HolderInfo]:
     ]
 
 
-def stats(rows: Sequence[Row]) -> list[QueueStats]:
-    found: list[QueueStats] = []
+def stats(rows: Sequence[Row]) -> list[ops.QueueStats]:
+    found: list[ops.QueueStats] = []
     for name, paused, oldest, *counts in rows:
         pairs = zip(counts[::2], counts[1::2], strict=True)
         numbers = {STATE[state]: number for state, number in pairs if number}
-        found.append(QueueStats(_text(name), numbers, None if oldest is None else int(oldest), paused == 1))
+        found.append(ops.QueueStats(_text(name), numbers, None if oldest is None else int(oldest), paused == 1))
     return sorted(found, key=lambda queue: queue.name)
 
 
-def transitions(row: Row) -> Transitions:
+def transitions(row: Row) -> ops.Transitions:
     """Whether transitions were missed, the cursor, and (at, alternating ids and states) of each entry."""
     missed, cursor, *steps = row
-    found: list[Transition] = []
+    found: list[ops.Transition] = []
     for at, packed in zip(steps[::2], steps[1::2], strict=True):
         with suppress(ValueError, KeyError):  # a step that cannot be decoded is left out
             moved = _moved(packed)
             pairs = zip(moved[::2], moved[1::2], strict=True)
-            found += [Transition(id, TRANSITION_STATE[state.encode()], int(at)) for id, state in pairs]
-    return Transitions(found, cursor.decode(), missed == 1)
+            found += [ops.Transition(id, TRANSITION_STATE[state.encode()], int(at)) for id, state in pairs]
+    return ops.Transitions(found, cursor.decode(), missed == 1)
 
 
-def stats_by_minute(hour: int, flat: Row) -> Iterator[MinuteStats]:
+def stats_by_minute(hour: int, flat: Row) -> Iterator[ops.MinuteStats]:
     """The minutes of one hour, from fields `<MINUTE_FIELDS>:<minute>:<outcome>:<queue>`."""
     pairs = zip(flat[::2], flat[1::2], strict=True)
     sums = {_text(field): int(value) for field, value in pairs if value.removeprefix(b"-").isdigit()}
@@ -327,4 +314,4 @@ def stats_by_minute(hour: int, flat: Row) -> Iterator[MinuteStats]:
         if _COUNTED.match(field) and f"{_WAITED}{place}" in sums and f"{_RAN}{place}" in sums:
             minute, outcome, queue = place[1:].split(":", 2)
             at = hour * HOUR + int(minute) * MINUTE
-            yield MinuteStats(at, queue, outcome, number, sums[f"{_WAITED}{place}"], sums[f"{_RAN}{place}"])
+            yield ops.MinuteStats(at, queue, outcome, number, sums[f"{_WAITED}{place}"], sums[f"{_RAN}{place}"])
