@@ -12,7 +12,7 @@ from ..core.cron import MOST_RUNS
 from ..core.lifecycle import DELAY_LIMIT
 from ..core.retry import Backoff
 from ..schedules.schedule import Schedule
-from ..schedules.service import made_rule
+from ..schedules.service import RuleOptions, made_rule
 from ..views import LimitInfo
 from . import scoping
 from .call import Answer, Call, json, nothing
@@ -125,10 +125,8 @@ async def put_schedule(call: Call, name: str, body: NewSchedule) -> Answer:
     job = made_job(parts, body.type, bytes(body.payload), options)
     call.service.policy.check_job(job)
     scoping.check(call.access.scope, job.queue, job.task, "this schedule's job")
-    rule = made_rule(
-        body.cron, body.every, tz=body.tz, catch_up=body.catch_up, jitter=body.jitter, overlap=body.overlap
-    )
-    return json(_out(await app.schedules.keep(app.schedules.of_job(name, job, options, rule))))
+    rule = {option: getattr(body, option) for option in RuleOptions.__annotations__}
+    return json(_out(await app.schedules.keep(app.schedules.of_job(name, job, options, made_rule(body.cron, **rule)))))
 
 
 async def pause_schedule(call: Call, name: str) -> Answer:

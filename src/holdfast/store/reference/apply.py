@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from ...core.clock import MICROS
-from ...core.job import HISTORY_LIMIT, TERMINAL, Attempt, NewJob, Record, State
+from ...core.job import HISTORY_LIMIT, TERMINAL, NewJob, Record, State, ended_attempt
 from ...core.operations import MinuteStats, Note, Patch, Settlement
 
 UNSET = msgspec.UNSET
@@ -105,10 +105,7 @@ def settle(record: Record, end: Settlement, now: int) -> None:
         record.finished_at = now
         record.expires_at = expiry(now, keep)
         return
-    line = Attempt(
-        record.attempt, record.fence, record.reset_count, record.holder, record.started_at, now, outcome, end.error
-    )
-    record.history = (*record.history, line)[-HISTORY_LIMIT:]
+    record.history = (*record.history, ended_attempt(record, now, outcome, end.error))[-HISTORY_LIMIT:]
     if end.delay is not None:
         record.run_at = after(now, end.delay)
     record.state = state if record.run_at > now or state == State.BLOCKED else State.QUEUED
