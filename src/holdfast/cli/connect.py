@@ -125,16 +125,22 @@ def say_none(app: Holdfast, what: str) -> None:
     print(f"There are no {what} in {where(app)}.")
 
 
-async def watching(look: Callable[[], Awaitable[bool | None]], *, watch: bool, as_json: bool = False) -> None:
-    """Call `look` once; with `watch`, every second on a cleared screen (as JSON or in a pipe: appended).
+def watching(
+    url: str | None, look: Callable[[Holdfast], Awaitable[bool | None]], *, watch: bool, as_json: bool = False
+) -> None:
+    """Call `look` with the app; with `watch`, every second on a cleared screen (as JSON or in a pipe: appended).
 
     Stops when `look` returns True.
     """
-    while True:
-        if watch and not as_json and sys.stdout.isatty():
-            sys.stdout.write("\033[H\033[2J\033[3J")
-        over = await look()
-        sys.stdout.flush()
-        if over or not watch:
-            return
-        await asyncio.sleep(1.0)
+
+    async def repeat(app: Holdfast) -> None:
+        while True:
+            if watch and not as_json and sys.stdout.isatty():
+                sys.stdout.write("\033[H\033[2J\033[3J")
+            over = await look(app)
+            sys.stdout.flush()
+            if over or not watch:
+                return
+            await asyncio.sleep(1.0)
+
+    with_app(url, repeat, watch=watch)

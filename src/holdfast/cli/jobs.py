@@ -36,13 +36,10 @@ def list_jobs(
     from ..views import states_named
 
     async def look(app: Holdfast) -> None:
-        async def refresh() -> None:
-            page = await app.jobs(state=state, queue=queue, task=task, tag=tag, limit=limit, cursor=cursor)
-            show_page(app, page, ", ".join(states_named(state or [])), as_json=as_json, watch=watch)
+        page = await app.jobs(state=state, queue=queue, task=task, tag=tag, limit=limit, cursor=cursor)
+        show_page(app, page, ", ".join(states_named(state or [])), as_json=as_json, watch=watch)
 
-        await watching(refresh, watch=watch, as_json=as_json)
-
-    with_app(url, look, watch=watch)
+    watching(url, look, watch=watch, as_json=as_json)
 
 
 def show_page(app: Holdfast, page: Page, states: str, *, as_json: bool, watch: bool = False) -> None:
@@ -78,18 +75,15 @@ def show(
     """Show one job: fields, result or error, and all of its attempts."""
 
     async def look(app: Holdfast) -> None:
-        async def refresh() -> None:
-            from .printing import document, json
+        from .printing import document, json
 
-            job = await app.job(id)
-            if as_json:
-                (json if watch else document)(job)
-            else:
-                print_job(job)
+        job = await app.job(id)
+        if as_json:
+            (json if watch else document)(job)
+        else:
+            print_job(job)
 
-        await watching(refresh, watch=watch, as_json=as_json)
-
-    with_app(url, look, watch=watch)
+    watching(url, look, watch=watch, as_json=as_json)
 
 
 def print_job(job: Job) -> None:
