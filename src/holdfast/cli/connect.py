@@ -97,15 +97,10 @@ def run(app: Holdfast, work: Callable[[Holdfast], Awaitable[T]], *, create: bool
 
 
 def with_app(
-    url: str | None,
-    work: Callable[[Holdfast], Awaitable[T]],
-    application: str | None = None,
-    *,
-    create: bool = False,
-    watch: bool = False,
+    url: str | None, work: Callable[[Holdfast], Awaitable[T]], *, create: bool = False, watch: bool = False
 ) -> T:
     """Open the app that the options name and run `work` with it; see `run`."""
-    return run(make_app(url, application), work, create=create, watch=watch)
+    return run(make_app(url), work, create=create, watch=watch)
 
 
 def note_unknown(app: Holdfast, application: str | None, task: str | None) -> None:

@@ -61,7 +61,6 @@ class Enqueue:
 
     @property
     def sync(self) -> BlockingTasks:
-        """The app for blocking code."""
         return self.handles.sync
 
     async def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[Handle[Any]]:
@@ -288,7 +287,6 @@ class Enqueue:
         return await self.submit_with(name, payload, Options().changed(options), json=json)
 
     async def submit_with(self, name: str, payload: bytes, chosen: Options, *, json: bool) -> Handle[Any]:
-        """The same, with checked options."""
         self.check_bound(chosen.connection)
         job = self.submission((await self._runtime.opened()).fresh_settings(), name, payload, chosen, json=json)
         if chosen.connection is not None:

@@ -55,7 +55,6 @@ class LoopCall(Generic[R]):
         self.task: asyncio.Task[R] | None = None
 
     def send(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start it on that loop."""
         try:
             loop.call_soon_threadsafe(self._start)
         except RuntimeError:  # it is closed

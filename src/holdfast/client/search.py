@@ -33,15 +33,12 @@ class Scope(msgspec.Struct, frozen=True):
     tasks: tuple[str, ...] = ()
 
     def covers(self, queue: str, task: str) -> bool:
-        """Whether a job of this queue and task is covered."""
         return self.covers_queue(queue) and self.covers_task(task)
 
     def covers_queue(self, queue: str) -> bool:
-        """Whether some jobs of a queue are covered."""
         return _named(queue, self.queues)
 
     def covers_task(self, task: str) -> bool:
-        """Whether some jobs of a task are covered."""
         return _named(task, self.tasks)
 
     def includes(self, record: Record) -> bool:
@@ -127,7 +124,6 @@ class Sought:
         """No job that exists by `until` is excluded."""
 
     def matches(self, record: Record) -> bool:
-        """Whether a job that the store found matches."""
         if self._scope is not None and not self._scope.includes(record):
             return False
         if self.since is not None and record.created_at < self.since:

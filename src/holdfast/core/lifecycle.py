@@ -58,7 +58,6 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
     @staticmethod
     def succeeded(result: bytes | None) -> Outcome:
-        """The job succeeded."""
         return Outcome("succeeded", result)
 
     @staticmethod

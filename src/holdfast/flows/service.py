@@ -174,7 +174,6 @@ class Flows:
 
     @property
     def sync(self) -> object:
-        """The app for blocking code."""
         return self._handles.sync
 
     def handle(self, id: str) -> FlowHandle:

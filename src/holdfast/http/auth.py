@@ -141,7 +141,6 @@ class Auth:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is a loopback address."""
     return is_address(address) and ipaddress.ip_address(address).is_loopback
 
 

@@ -39,7 +39,6 @@ SETTLING = ("extend", "complete", "release", "fail")
 
 
 def describe(endpoints: Sequence[Endpoint]) -> bytes:
-    """The whole document."""
     types = _types(endpoints)
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     by_type = dict(zip(types, schemas, strict=True))

@@ -156,7 +156,6 @@ def _out(kept: Schedule) -> ScheduleOut:
 
 
 def endpoints() -> list[Endpoint]:
-    """The routes of schedules."""
     one, out = "/v1/schedules/{name}", {200: ScheduleOut}
     refusals, its = (*REFUSED, OUTCOME_UNKNOWN), scoping.schedule
     ran = (*CHANGED, QUEUE_FULL, *REFUSED)

@@ -158,7 +158,6 @@ class Events:
             self._handlers[one] = (*self._handlers[one], handler)
 
     def off(self, name: str, handler: Handler) -> None:
-        """Unregister a handler."""
         for one in _names(name):
             self._handlers[one] = tuple(other for other in self._handlers[one] if other != handler)
 
@@ -250,7 +249,6 @@ class Events:
             self.emit(SweepEvent("sweep_complete", len(records), tuple(record.id for record in records)))
 
     def worker_started(self, worker: str, queues: tuple[str, ...], slots: int) -> None:
-        """A worker starts to claim jobs."""
         self.emit(WorkerEvent("worker_started", worker, queues, slots))
 
     def worker_stopped(self, worker: str) -> None:

@@ -38,7 +38,6 @@ class Method(msgspec.Struct, Generic[A], frozen=True):
     kind: Literal["reads", "repeats", "once"] = "reads"
 
     def reader(self) -> msgspec.json.Decoder[A]:
-        """A decoder for its answer."""
         return msgspec.json.Decoder(self.answer)
 
 

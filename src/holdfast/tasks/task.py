@@ -171,7 +171,6 @@ class Task(Generic[P, R]):
         return self._bytes(self.codec.dumps((tuple(opened(args)), opened(kwargs))))
 
     def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The call of a payload."""
         if self.codec is not None:
             return self.codec.loads(payload)
         return self.arguments.decode(payload)

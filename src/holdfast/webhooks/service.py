@@ -61,7 +61,6 @@ class Webhook(msgspec.Struct, frozen=True, omit_defaults=True):
     tasks: tuple[str, ...] = ()
 
     def wants(self, event: JobEvent) -> bool:
-        """Whether the event matches this webhook."""
         return (
             event.name in self.events
             and (not self.queues or event.queue in self.queues)

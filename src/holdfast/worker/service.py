@@ -67,7 +67,6 @@ class Refusal(msgspec.Struct, frozen=True):
         return cls(next(known, HoldfastError.__name__), message)
 
     def error(self) -> HoldfastError:
-        """The original error."""
         kind = next((kind for kind in SENT_ERRORS if kind.__name__ == self.kind), HoldfastError)
         return kind(self.message)
 

@@ -12,6 +12,7 @@ from ...core import operations as ops
 from ...core.clock import MICROS
 from ...core.errors import HoldfastError, StoreUnavailable
 from ...core.job import NewJob, Record
+from ..json_columns import to_json
 from ..protocol import Answers, Batch, Finding, Listener, Versioned, records_of
 from . import bound, doctor, observe, round_trips, schema, sql, transitions, trouble
 from .call import Call, is_lone, lone_arguments
@@ -19,7 +20,7 @@ from .driver import asyncpg
 from .generations import Generations
 from .place import Place, from_url
 from .pool import Link, Pool, connect
-from .rows import record, to_json
+from .rows import record
 from .transaction import Transactions
 from .wake import DeafEar, Ear, Listeners, PostgresEar
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
@@ -17,6 +18,7 @@ from ...core.clock import MICROS
 from ...core.damage import DAMAGED_ID
 from ...core.job import Attempt, LimitKey, NewJob, Record, State, raw_text
 from ...core.waiting import Waiting
+from ..json_columns import read_json
 from ..protocol import Versioned
 from .messages import Body, ClaimHead, Line, Mutable
 from .names import DEFERRED, DELETED, LETTER, LETTERS, MESSAGE_PACK, MINUTE_FIELDS, UNREADABLE
@@ -95,14 +97,6 @@ def _part_by_part(data: bytes, types: dict[str, Any], least: T, damage: dict[str
     return msgspec.structs.replace(least, **sound)
 
 
-def _read(decode: Callable[[str], Any], text: str, otherwise: Any, name: str, damage: dict[str, str]) -> Any:
-    try:
-        return decode(text)
-    except (ValueError, TypeError, RecursionError):
-        damage[name] = raw_text(text)
-        return otherwise
-
-
 @lru_cache(16384)
 def _limit_key(text: str) -> LimitKey:
     concurrency, interval, burst, weight, name = text.split(",", 4)
@@ -129,6 +123,10 @@ def record(
     return _record(int(seq), state, its_body, its_mutable, checkpoint, damage=damage)
 
 
+_of_body = attrgetter("payload", "codec", "max_attempts", "timeout", "key", "created_at")
+_of_claim = attrgetter("holder", "pid", "quarantined", "crashes", "cancel", "started_at", "finished_at", "expires_at")
+
+
 def _record(
     seq: int, state: str, body: Body, mutable: Mutable, checkpoint: bytes | None, *, damage: dict[str, str]
 ) -> Record:
@@ -140,24 +138,12 @@ def _record(
         state,
         body.priority,
         body.run_at if mutable.run_at is None else mutable.run_at,
-        body.payload,
-        body.codec,
-        body.max_attempts,
-        body.timeout,
-        body.key,
-        body.created_at,
+        *_of_body(body),
         mutable.attempt,
         mutable.reset_count,
         mutable.fence,
         int(mutable.token) if mutable.token.isdecimal() else 0,
-        mutable.holder,
-        mutable.pid,
-        mutable.quarantined,
-        mutable.crashes,
-        mutable.cancel,
-        mutable.started_at,
-        mutable.finished_at,
-        mutable.expires_at,
+        *_of_claim(mutable),
         _bytes(mutable.result) if mutable.result else None,
         mutable.error,
         mutable.traceback,
@@ -166,20 +152,20 @@ def _record(
         retry=body.retry,
     )
     if body.tags is not None:
-        made.tags = _read(_tags, body.tags, (), "tags", damage)
-    made.meta = {} if body.meta is None else _read(_meta, body.meta, {}, "meta", damage)
+        made.tags = read_json(_tags, body.tags, (), "tags", damage)
+    made.meta = {} if body.meta is None else read_json(_meta, body.meta, {}, "meta", damage)
     if mutable.meta is not None:
         for name, value in mutable.meta.items():
-            made.meta[name] = _read(_json, value, None, f"meta.{name}", damage)
+            made.meta[name] = read_json(_json, value, None, f"meta.{name}", damage)
     made.waiting_for = waiting.read(mutable.waiting_for)
     if body.limit_key is not None:
-        made.limit_key = _read(_limit_key, body.limit_key, None, "limit_key", damage)
+        made.limit_key = read_json(_limit_key, body.limit_key, None, "limit_key", damage)
     if mutable.extra:
         made.extra = _bytes(mutable.extra)
     made.saves = mutable.saves
     made.changed_at = mutable.changed_at
     if mutable.history is not None:
-        lines = [_read(_line, line, None, "history", damage) for line in mutable.history]
+        lines = [read_json(_line, line, None, "history", damage) for line in mutable.history]
         made.history = tuple([Attempt(*msgspec.structs.astuple(line)) for line in lines if line is not None])
     if mutable.damage:
         damage["mutable"] = raw_text(_bytes(mutable.damage))

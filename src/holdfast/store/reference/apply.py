@@ -62,7 +62,6 @@ def new_record(new: NewJob, seq: int, now: int) -> Record:
 
 
 def note(record: Record, new: Note, now: int) -> None:
-    """Apply a note of a running job."""
     if not new.progress is new.checkpoint is new.pid is new.meta is UNSET:
         record.changed_at = now
     if new.progress is not UNSET:
@@ -133,7 +132,6 @@ def together(one: MinuteStats, other: MinuteStats) -> MinuteStats:
 
 
 def patch(record: Record, wanted: Patch, now: int) -> None:
-    """Apply an operator's change."""
     record.changed_at = now
     for name in _PLAINLY_PATCHED:
         value = getattr(wanted, name)

@@ -9,11 +9,12 @@ import msgspec
 from ...core.clock import MICROS
 from ...core.job import Record
 from ...core.operations import Ask, Claims
+from ..json_columns import to_json
 from ..protocol import LARGE, PROMOTE_LIMIT
 from ..reference.ready_queues import Picking, cohort
 from . import sql, transitions
 from .limits import LimitKeys
-from .rows import RUNNING, Row, claimed, integer, is_plain, record, to_json
+from .rows import RUNNING, Row, claimed, integer, is_plain, record
 from .step import Step
 
 
