@@ -105,9 +105,7 @@ class BlockingFlow(Protocol):
 class BlockingFlows(Protocol):
     """An app's blocking side, as far as flows need it."""
 
-    def wrap_flow(self, handle: FlowHandle, /) -> BlockingFlow:
-        """A handle on a flow for blocking code."""
-        ...
+    def wrap_flow(self, handle: FlowHandle, /) -> BlockingFlow: ...
 
 
 class FlowHandle:

@@ -41,34 +41,24 @@ class BlockingTask(Protocol[P, R_co]):
 class BlockingTasks(Blocking, Protocol):
     """The blocking side of an app, as far as tasks need it."""
 
-    def task(self, task: Task[P, R], options: Options, /) -> BlockingTask[P, R]:
-        """A task for blocking code."""
-        ...
+    def task(self, task: Task[P, R], options: Options, /) -> BlockingTask[P, R]: ...
 
 
 class TaskClient(Protocol):
     """The operations of an app that a task uses."""
 
     @property
-    def sync(self) -> BlockingTasks:
-        """Its blocking side."""
-        ...
+    def sync(self) -> BlockingTasks: ...
 
     def enqueue_call(
         self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Coroutine[Any, Any, Handle[R]]:
-        """Store one call of a task as a job."""
-        ...
+    ) -> Coroutine[Any, Any, Handle[R]]: ...
 
     def new_job(
         self, settings: Settings, task: Task[..., Any], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> NewJob:
-        """The checked job of a call; nothing is stored yet."""
-        ...
+    ) -> NewJob: ...
 
-    def known_store_id(self) -> str | None:
-        """The id of the store, if the open session knows it."""
-        ...
+    def known_store_id(self) -> str | None: ...
 
 
 class Task(Generic[P, R]):

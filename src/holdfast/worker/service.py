@@ -113,10 +113,10 @@ def ignore_signal(*_: object) -> None:
     """A handler that does nothing. Unlike SIG_IGN, it is not inherited by programs that a task starts."""
 
 
-def resident(pid: int | None = None) -> int | None:
-    """Resident memory of a process in bytes; None if the platform does not report it."""
+def resident() -> int | None:
+    """Resident memory of this process in bytes; None if the platform does not report it."""
     try:
-        with open(f"/proc/{pid or 'self'}/statm", "rb") as file:
+        with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return None
