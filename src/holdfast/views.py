@@ -203,7 +203,7 @@ class WorkerInfo(msgspec.Struct, frozen=True):
 def worker_info(seen: HolderInfo) -> WorkerInfo:
     holder = seen.holder
     same = ("id", "kind", "node", "pid", "queues", "tasks", "slots", "version", "lease")
-    times = {"started_at": moment(holder.started_at), "last_heartbeat": seen.age}
+    times: dict[str, Any] = {"started_at": moment(holder.started_at), "last_heartbeat": seen.age}
     return WorkerInfo(**{name: getattr(holder, name) for name in same}, **times, jobs=seen.jobs)
 
 

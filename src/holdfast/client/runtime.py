@@ -288,13 +288,7 @@ class Runtime:
     async def _open(self, opening: Ending, before: Ending | None) -> None:
         await self._after(before)
         session = Session(
-            self._store,
-            self._given,
-            self.clock,
-            self.entropy,
-            self.events,
-            feed=self._make_feed,
-            outages=self.outages,
+            self._store, self._given, self.clock, self.entropy, self.events, feed=self._make_feed, outages=self.outages
         )
         try:
             await session.open()

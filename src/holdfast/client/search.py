@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 import msgspec
 
 from ..core.clock import micros
-from ..core.errors import InvalidJob
+from ..core.errors import HoldfastError, InvalidJob
 from ..core.internal import is_flow
 from ..core.job import Record
 from ..core.operations import Where
@@ -193,6 +194,17 @@ def _checked_time(at: datetime, what: str) -> int:
     if at.tzinfo is None or at.utcoffset() is None:
         raise InvalidJob(f"{what} needs an aware datetime, such as datetime.now(UTC), not {at!r}")
     return micros(at)
+
+
+@contextmanager
+def reading_from(cursor: str | None, source: str = "page") -> Generator[None]:
+    """Around a read: InvalidJob if the store cannot decode the cursor."""
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        if cursor is None or isinstance(error, HoldfastError):
+            raise
+        raise InvalidJob(f"invalid cursor {cursor!r:.100}: use the cursor of an earlier {source}") from None
 
 
 def where_of(

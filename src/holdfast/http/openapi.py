@@ -54,10 +54,7 @@ def describe(endpoints: Sequence[Endpoint]) -> bytes:
             "info": {"title": "Holdfast", "version": __version__, "license": {"name": "MIT", "identifier": "MIT"}},
             "servers": [{"url": "/"}],
             "paths": paths,
-            "components": {
-                "schemas": components,
-                "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            },
+            "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         }
     )
 
@@ -144,8 +141,7 @@ def _responses(endpoint: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
         found[str(status)] = one
     for kind in problems_of(endpoint):
         known = found.setdefault(
-            str(kind.status),
-            {"description": "", "content": {CONTENT_TYPE.decode(): {"schema": by_type[Problem]}}},
+            str(kind.status), {"description": "", "content": {CONTENT_TYPE.decode(): {"schema": by_type[Problem]}}}
         )
         known["description"] += f"{', or ' if known['description'] else ''}{kind.title} (`{kind.type}`)"
     return found

@@ -336,7 +336,8 @@ def made_rule(cron: str | None, **options: Unpack[RuleOptions]) -> Rule:
     if cron is None and every is not None and tz != "UTC":
         raise InvalidJob(f"tz= needs cron=, not every=: intervals are counted from 1970 in UTC, not in {tz!r}")
     seconds = None if every is None else checked_seconds(every, "every", positive=True)
-    return Rule(cron, **{**options, "every": seconds, "jitter": checked_seconds(jitter, "jitter")})
+    checked: dict[str, Any] = {**options, "every": seconds, "jitter": checked_seconds(jitter, "jitter")}
+    return Rule(cron, **checked)
 
 
 async def is_scheduled(session: Session, where: Where) -> bool:

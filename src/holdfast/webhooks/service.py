@@ -202,14 +202,7 @@ class Feed:
         proof = proof_of(self._session.settings.secret[0], store, id, hook.name, message)
         payload = msgspec.json.encode({"webhook": hook.name, "message": message, "proof": proof})
         return NewJob(
-            id,
-            TASK,
-            QUEUE,
-            payload,
-            max_attempts=ATTEMPTS,
-            timeout=TIMEOUT,
-            nonce=entropy.token(),
-            retry=BACKOFF,
+            id, TASK, QUEUE, payload, max_attempts=ATTEMPTS, timeout=TIMEOUT, nonce=entropy.token(), retry=BACKOFF
         )
 
 

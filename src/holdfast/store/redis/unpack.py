@@ -130,7 +130,7 @@ _of_claim = attrgetter("holder", "pid", "quarantined", "crashes", "cancel", "sta
 def _record(
     seq: int, state: str, body: Body, mutable: Mutable, checkpoint: bytes | None, *, damage: dict[str, str]
 ) -> Record:
-    made = Record(
+    fields = (
         seq,
         body.id,
         body.queue,
@@ -149,8 +149,8 @@ def _record(
         mutable.traceback,
         _bytes(mutable.progress) if mutable.progress else None,
         checkpoint,
-        retry=body.retry,
     )
+    made = Record(*fields, retry=body.retry)
     if body.tags is not None:
         made.tags = read_json(_tags, body.tags, (), "tags", damage)
     made.meta = {} if body.meta is None else read_json(_meta, body.meta, {}, "meta", damage)

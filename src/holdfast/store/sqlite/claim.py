@@ -51,15 +51,7 @@ def claim(step: Step, ask: Ask) -> Claims:
     lease = int(ask.holder.lease * MICROS)
     step.connection.execute(
         sql.RENEW_FOR_CLAIM,
-        (
-            ask.holder.id,
-            to_json(ask.holder).decode(),
-            step.boot,
-            step.boot + lease,
-            step.boot_id,
-            step.now,
-            lease // 2,
-        ),
+        (ask.holder.id, to_json(ask.holder).decode(), step.boot, step.boot + lease, step.boot_id, step.now, lease // 2),
     )
     return Claims(picking.chosen, picking.quarantined_waiting)
 
