@@ -89,7 +89,7 @@ def show(
 def print_job(job: Job) -> None:
     """Print the fields, attempts and traceback of a job as text."""
     from ..views import limits_text
-    from .printing import moment, safe, say, work
+    from .printing import moment, safe, say, say_fields, work
 
     result = None if job.result is None else job.result
     lines = {
@@ -120,9 +120,7 @@ def print_job(job: Job) -> None:
         "tags": ", ".join(job.tags) or None,
         "meta": job.meta or None,
     } | {f"damaged {name}": value for name, value in job.damage.items()}
-    for name, value in lines.items():
-        if value is not None:
-            say(f"{name:10} {value}")
+    say_fields(lines)
     for line in job.history:
         took = f", {(line.ended_at - line.started_at).total_seconds():.2f} s" if line.started_at else ""
         error = f": {line.error}" if line.error else ""

@@ -37,13 +37,7 @@ class Auth:
     """Authenticates requests, or raises Refused with the reason."""
 
     def __init__(
-        self,
-        parts: Parts,
-        *,
-        token: str | None,
-        unguarded: bool,
-        hosts: Iterable[str],
-        origins: Iterable[str],
+        self, parts: Parts, *, token: str | None, unguarded: bool, hosts: Iterable[str], origins: Iterable[str]
     ) -> None:
         self.keyring = Keyring(parts.records, parts.runtime.clock, token)
         self.failures = Failures(parts.runtime.clock)
