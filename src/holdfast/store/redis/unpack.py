@@ -130,7 +130,7 @@ _of_claim = attrgetter("holder", "pid", "quarantined", "crashes", "cancel", "sta
 def _record(
     seq: int, state: str, body: Body, mutable: Mutable, checkpoint: bytes | None, *, damage: dict[str, str]
 ) -> Record:
-    fields = (
+    fields: list[Any] = [
         seq,
         body.id,
         body.queue,
@@ -149,7 +149,7 @@ def _record(
         mutable.traceback,
         _bytes(mutable.progress) if mutable.progress else None,
         checkpoint,
-    )
+    ]
     made = Record(*fields, retry=body.retry)
     if body.tags is not None:
         made.tags = read_json(_tags, body.tags, (), "tags", damage)

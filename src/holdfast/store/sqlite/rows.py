@@ -167,7 +167,8 @@ def claimed(row: Row, queue: str, ask: Ask, now: int, quarantined: bool) -> Reco
     seq, id, task, *body = row[:ATTEMPT]
     attempt, reset_count, fence, _, limit_key, bounds = row[ATTEMPT:]
     claim = (attempt + 1, reset_count, fence + 1, ask.token, ask.holder.id, None, quarantined, 0, False, now)
-    made = Record(*(seq, id, queue, task, RUNNING, *body, *claim))
+    fields: list[Any] = [seq, id, queue, task, RUNNING, *body, *claim]
+    made = Record(*fields)
     if limit_key is not None:
         made.limit_key = limit_key_of(limit_key, bounds)
     return made
