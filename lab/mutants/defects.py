@@ -64,8 +64,8 @@ DEFECTS = (
     Defect(
         "U", "an insert that is sent again is another job's", "store/reference/jobs.py",
         """            ours = self.nonces.get(new.id, 0) == new.nonce
-            return Inserted("created" if ours else "exists", new.id)""",
-        """            return Inserted("exists", new.id)""",
+            return ops.Inserted("created" if ours else "exists", new.id)""",
+        """            return ops.Inserted("exists", new.id)""",
         MEMORY + "test_an_insert_sent_again_is_created_once",
     ),
     Defect(

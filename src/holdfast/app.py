@@ -7,18 +7,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    ParamSpec,
-    Self,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from .client.bulk import Bulk
 from .client.claims import Claim
@@ -37,7 +26,7 @@ from .core.settings import MANUAL_LEASE, combine, from_environment
 from .core.url import redact
 from .observe.events import Handler
 from .parts import Parts
-from .schedules.service import Schedules, made_rule
+from .schedules.service import RuleOptions, Schedules, made_rule
 from .store.open import client_url, open_store
 from .store.protocol import Finding, Store
 from .sync.app import SyncApp
@@ -194,16 +183,7 @@ class Holdfast:
         return self._parts.registry.declare(fn, **options)
 
     def cron(
-        self,
-        line: str | None = None,
-        /,
-        *,
-        every: float | timedelta | None = None,
-        tz: str = "UTC",
-        name: str | None = None,
-        catch_up: int = 1,
-        jitter: float | timedelta = 0.0,
-        overlap: str = "allow",
+        self, line: str | None = None, /, *, name: str | None = None, **options: Unpack[RuleOptions]
     ) -> Callable[[F], F]:
         """Enqueue a task on a schedule: a cron line in a time zone, or `every` so many seconds.
 
@@ -211,7 +191,7 @@ class Holdfast:
         `catch_up`: missed runs that are made up for (0 none, 1 one for all, n up to n). `jitter`: delay each run by up
         to so many seconds. `overlap="skip"`: no run while the job of the previous one has not ended.
         """
-        rule = checked(made_rule(line, every, tz=tz, catch_up=catch_up, jitter=jitter, overlap=overlap))
+        rule = checked(made_rule(line, **options))
 
         def declare(fn: F) -> F:
             task = cast("Task[..., Any]", fn if isinstance(fn, Task) else self.task(cast("Callable[..., Any]", fn)))

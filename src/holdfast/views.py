@@ -138,21 +138,21 @@ class Job(msgspec.Struct, frozen=True):
     """The error of the last attempt that had one, whatever happened since."""
 
 
+_UNCHANGED = (
+    "id", "queue", "task", "priority", "attempt", "max_attempts", "timeout", "fence", "reset_count", "error",
+    "traceback", "key", "tags", "quarantined", "waiting_for",
+)  # fmt: skip
+"""The fields of a Job that a Record has in the same form."""
+
+
 def job_view(record: Record) -> Job:
-    """The snapshot of a stored record."""
     node, pid = split_holder(record.holder)
     memory = steps.read(record.checkpoint)
     attempts = tuple(_attempt(line) for line in history(record))
     return Job(
-        id=record.id,
-        queue=record.queue,
-        task=record.task,
+        **{name: getattr(record, name) for name in _UNCHANGED},
         state=known_state(record.state),
-        priority=record.priority,
         payload=shown(record.payload, record.codec),
-        attempt=record.attempt,
-        max_attempts=record.max_attempts,
-        timeout=record.timeout,
         run_at=moment(record.run_at),
         created_at=moment(record.created_at),
         updated_at=moment(updated_at(record)),
@@ -161,20 +161,12 @@ def job_view(record: Record) -> Job:
         worker=record.holder,
         node=node,
         pid=record.pid if record.pid is not None else pid,
-        fence=record.fence,
-        reset_count=record.reset_count,
         result=None if record.result is None else shown(record.result, _result_codec(record)),
-        error=record.error,
-        traceback=record.traceback,
         progress=_progress(record.progress),
         checkpoint=None if memory.value is msgspec.UNSET else shown(bytes(memory.value), "json"),
-        key=record.key,
-        tags=record.tags,
         meta=deepcopy(record.meta) if record.meta else {},  # the caller's own: a store may share it between jobs
         cancel_requested=record.cancel,
-        quarantined=record.quarantined,
         history=attempts,
-        waiting_for=record.waiting_for,
         expires_at=_maybe(expires_at(record)),
         limits=limits_of(record.limit_key),
         flow=flow_of(record),
@@ -209,22 +201,10 @@ class WorkerInfo(msgspec.Struct, frozen=True):
 
 
 def worker_info(seen: HolderInfo) -> WorkerInfo:
-    """The snapshot of a holder."""
     holder = seen.holder
-    return WorkerInfo(
-        id=holder.id,
-        kind=holder.kind,
-        node=holder.node,
-        pid=holder.pid,
-        queues=holder.queues,
-        tasks=holder.tasks,
-        slots=holder.slots,
-        version=holder.version,
-        started_at=moment(holder.started_at),
-        last_heartbeat=seen.age,
-        lease=holder.lease,
-        jobs=seen.jobs,
-    )
+    same = ("id", "kind", "node", "pid", "queues", "tasks", "slots", "version", "lease")
+    times: dict[str, Any] = {"started_at": moment(holder.started_at), "last_heartbeat": seen.age}
+    return WorkerInfo(**{name: getattr(holder, name) for name in same}, **times, jobs=seen.jobs)
 
 
 def with_listeners(queues: Sequence[QueueStats], workers: Sequence[Holder]) -> list[QueueStats]:

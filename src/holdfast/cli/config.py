@@ -15,9 +15,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
 @app.command("set")
 def set_one(
-    name: Name,
-    value: Annotated[str, typer.Argument(metavar="VALUE", show_default=False)],
-    url: options.Url = None,
+    name: Name, value: Annotated[str, typer.Argument(metavar="VALUE", show_default=False)], url: options.Url = None
 ) -> None:
     """Set max_retries, backoff_base, … for all clients and workers of this store."""
     key, kept = with_app(url, lambda app: app.config.set(name, value), create=True)

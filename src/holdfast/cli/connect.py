@@ -97,15 +97,10 @@ def run(app: Holdfast, work: Callable[[Holdfast], Awaitable[T]], *, create: bool
 
 
 def with_app(
-    url: str | None,
-    work: Callable[[Holdfast], Awaitable[T]],
-    application: str | None = None,
-    *,
-    create: bool = False,
-    watch: bool = False,
+    url: str | None, work: Callable[[Holdfast], Awaitable[T]], *, create: bool = False, watch: bool = False
 ) -> T:
     """Open the app that the options name and run `work` with it; see `run`."""
-    return run(make_app(url, application), work, create=create, watch=watch)
+    return run(make_app(url), work, create=create, watch=watch)
 
 
 def note_unknown(app: Holdfast, application: str | None, task: str | None) -> None:
@@ -125,16 +120,22 @@ def say_none(app: Holdfast, what: str) -> None:
     print(f"There are no {what} in {where(app)}.")
 
 
-async def watching(look: Callable[[], Awaitable[bool | None]], *, watch: bool, as_json: bool = False) -> None:
-    """Call `look` once; with `watch`, every second on a cleared screen (as JSON or in a pipe: appended).
+def watching(
+    url: str | None, look: Callable[[Holdfast], Awaitable[bool | None]], *, watch: bool, as_json: bool = False
+) -> None:
+    """Call `look` with the app; with `watch`, every second on a cleared screen (as JSON or in a pipe: appended).
 
     Stops when `look` returns True.
     """
-    while True:
-        if watch and not as_json and sys.stdout.isatty():
-            sys.stdout.write("\033[H\033[2J\033[3J")
-        over = await look()
-        sys.stdout.flush()
-        if over or not watch:
-            return
-        await asyncio.sleep(1.0)
+
+    async def repeat(app: Holdfast) -> None:
+        while True:
+            if watch and not as_json and sys.stdout.isatty():
+                sys.stdout.write("\033[H\033[2J\033[3J")
+            over = await look(app)
+            sys.stdout.flush()
+            if over or not watch:
+                return
+            await asyncio.sleep(1.0)
+
+    with_app(url, repeat, watch=watch)

@@ -68,10 +68,7 @@ def retry(
 
 @app.command()
 def purge(
-    queue: options.Queue = None,
-    yes: options.Yes = False,
-    dry_run: options.DryRun = False,
-    url: options.Url = None,
+    queue: options.Queue = None, yes: options.Yes = False, dry_run: options.DryRun = False, url: options.Url = None
 ) -> None:
     """Delete dead jobs permanently."""
     purge_jobs(url, {"state": "dead", "queue": queue}, "dead jobs", yes=yes, dry_run=dry_run)

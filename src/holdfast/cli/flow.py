@@ -66,24 +66,21 @@ def show(
 ) -> None:
     """Show the progress of a flow and the states of its jobs. --watch stops when the flow has ended."""
 
-    async def look(app: Holdfast) -> None:
-        async def refresh() -> bool:
-            from msgspec import to_builtins
+    async def look(app: Holdfast) -> bool:
+        from msgspec import to_builtins
 
-            from ..core.job import TERMINAL
-            from .printing import document, json
+        from ..core.job import TERMINAL
+        from .printing import document, json
 
-            status = await app.flows.handle(id).status()
-            members = [_member(record) for record in await parts_of(app).flows.members(id)]
-            if as_json:
-                (json if watch else document)(to_builtins(status) | {"members": members})
-            else:
-                _print(status, members)
-            return status.state in TERMINAL
+        status = await app.flows.handle(id).status()
+        members = [_member(record) for record in await parts_of(app).flows.members(id)]
+        if as_json:
+            (json if watch else document)(to_builtins(status) | {"members": members})
+        else:
+            _print(status, members)
+        return status.state in TERMINAL
 
-        await watching(refresh, watch=watch, as_json=as_json)
-
-    with_app(url, look, watch=watch)
+    watching(url, look, watch=watch, as_json=as_json)
 
 
 def _member(record: Record) -> dict[str, Any]:

@@ -36,13 +36,10 @@ def list_jobs(
     from ..views import states_named
 
     async def look(app: Holdfast) -> None:
-        async def refresh() -> None:
-            page = await app.jobs(state=state, queue=queue, task=task, tag=tag, limit=limit, cursor=cursor)
-            show_page(app, page, ", ".join(states_named(state or [])), as_json=as_json, watch=watch)
+        page = await app.jobs(state=state, queue=queue, task=task, tag=tag, limit=limit, cursor=cursor)
+        show_page(app, page, ", ".join(states_named(state or [])), as_json=as_json, watch=watch)
 
-        await watching(refresh, watch=watch, as_json=as_json)
-
-    with_app(url, look, watch=watch)
+    watching(url, look, watch=watch, as_json=as_json)
 
 
 def show_page(app: Holdfast, page: Page, states: str, *, as_json: bool, watch: bool = False) -> None:
@@ -78,24 +75,21 @@ def show(
     """Show one job: fields, result or error, and all of its attempts."""
 
     async def look(app: Holdfast) -> None:
-        async def refresh() -> None:
-            from .printing import document, json
+        from .printing import document, json
 
-            job = await app.job(id)
-            if as_json:
-                (json if watch else document)(job)
-            else:
-                print_job(job)
+        job = await app.job(id)
+        if as_json:
+            (json if watch else document)(job)
+        else:
+            print_job(job)
 
-        await watching(refresh, watch=watch, as_json=as_json)
-
-    with_app(url, look, watch=watch)
+    watching(url, look, watch=watch, as_json=as_json)
 
 
 def print_job(job: Job) -> None:
     """Print the fields, attempts and traceback of a job as text."""
     from ..views import limits_text
-    from .printing import moment, safe, say, work
+    from .printing import moment, safe, say, say_fields, work
 
     result = None if job.result is None else job.result
     lines = {
@@ -126,9 +120,7 @@ def print_job(job: Job) -> None:
         "tags": ", ".join(job.tags) or None,
         "meta": job.meta or None,
     } | {f"damaged {name}": value for name, value in job.damage.items()}
-    for name, value in lines.items():
-        if value is not None:
-            say(f"{name:10} {value}")
+    say_fields(lines)
     for line in job.history:
         took = f", {(line.ended_at - line.started_at).total_seconds():.2f} s" if line.started_at else ""
         error = f": {line.error}" if line.error else ""

@@ -20,11 +20,7 @@ QueueName = Annotated[str | None, typer.Argument(metavar="QUEUE", show_default=F
 TaskName = Annotated[str | None, typer.Option("--task", help="Name of a task, instead of a queue.")]
 Where = Annotated[
     list[str] | None,
-    typer.Option(
-        "--where",
-        metavar="NAME=VALUE",
-        help="Only jobs with this argument, as JSON or text; repeatable.",
-    ),
+    typer.Option("--where", metavar="NAME=VALUE", help="Only jobs with this argument, as JSON or text; repeatable."),
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,13 @@ COLOURS = {
 def say(text: str) -> None:
     """Print one line, with control characters escaped."""
     print(safe(text))
+
+
+def say_fields(fields: Mapping[str, Any]) -> None:
+    """Print one line per field that is not None."""
+    for name, value in fields.items():
+        if value is not None:
+            say(f"{name:10} {value}")
 
 
 def error_message(error: HoldfastError) -> str:

@@ -50,13 +50,13 @@ def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -
     from ..views import limits_text
 
     kept = with_app(url, lambda app: app.schedules.get(name))
-    from .printing import document, moment, say
+    from .printing import document, moment, say_fields
 
     if as_json:
         document(kept.shown())
         return
     rule, retry = kept.rule, kept.retry
-    lines = {
+    fields = {
         "schedule": kept.name + (" (declared in code)" if kept.in_code else ""),
         "task": kept.task,
         "payload": bytes(kept.payload).decode(),
@@ -77,9 +77,7 @@ def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -
         "next run": "paused" if kept.paused else moment(kept.next_run),
         "error": kept.error,
     }
-    for label, value in lines.items():
-        if value is not None:
-            say(f"{label:10} {value}")
+    say_fields(fields)
 
 
 @app.command()

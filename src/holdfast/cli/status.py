@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import options
-from .connect import parts_of, say_none, watching, where, with_app
+from .connect import parts_of, say_none, watching, where
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -18,38 +18,35 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
     """Show job counts by state and queue, and the live workers."""
 
     async def look(app: Holdfast) -> None:
-        async def refresh() -> None:
-            from ..store.protocol import Costing
-            from .printing import document, json, say
+        from ..store.protocol import Costing
+        from .printing import document, json, say
 
-            stats, workers, paused = await app.stats(), await app.workers(), await app.paused_tasks()
-            parts = parts_of(app)
-            store = parts.runtime.store
-            cost = await store.cost() if isinstance(store, Costing) else None
-            paid = not parts.url.startswith("file:")  # a local folder has no request price
-            if as_json:
-                shown: dict[str, Any] = {"store": where(app), "counts": stats.counts, "queues": stats.queues}
-                shown["workers"] = workers
-                shown["warnings"] = [{"what": one.what, "advice": one.advice} for one in stats.warnings]
-                shown["paused_tasks"] = [{"task": one.task, "where": one.where} for one in paused]
-                if cost is not None:
-                    shown["cost"] = {"requests_per_job": cost.requests_per_job}
-                    if paid:
-                        shown["cost"]["dollars_per_million"] = cost.dollars_per_million
-                (json if watch else document)(shown)
-            else:
-                print(f"Store: {where(app)}")
-                _print_status(stats, [worker for worker in workers if worker.kind == "worker"])
-                _print_paused(paused)
-                for one in stats.warnings:
-                    say(f"Warning: {one.what}; {one.advice}")
-                if cost is not None:
-                    price = f", ${cost.dollars_per_million:.2f} per million jobs (list price of S3)" if paid else ""
-                    print(f"Requests: {cost.requests_per_job:.3g} per job{price}")
+        stats, workers, paused = await app.stats(), await app.workers(), await app.paused_tasks()
+        parts = parts_of(app)
+        store = parts.runtime.store
+        cost = await store.cost() if isinstance(store, Costing) else None
+        paid = not parts.url.startswith("file:")  # a local folder has no request price
+        if as_json:
+            shown: dict[str, Any] = {"store": where(app), "counts": stats.counts, "queues": stats.queues}
+            shown["workers"] = workers
+            shown["warnings"] = [{"what": one.what, "advice": one.advice} for one in stats.warnings]
+            shown["paused_tasks"] = [{"task": one.task, "where": one.where} for one in paused]
+            if cost is not None:
+                shown["cost"] = {"requests_per_job": cost.requests_per_job}
+                if paid:
+                    shown["cost"]["dollars_per_million"] = cost.dollars_per_million
+            (json if watch else document)(shown)
+        else:
+            print(f"Store: {where(app)}")
+            _print_status(stats, [worker for worker in workers if worker.kind == "worker"])
+            _print_paused(paused)
+            for one in stats.warnings:
+                say(f"Warning: {one.what}; {one.advice}")
+            if cost is not None:
+                price = f", ${cost.dollars_per_million:.2f} per million jobs (list price of S3)" if paid else ""
+                print(f"Requests: {cost.requests_per_job:.3g} per job{price}")
 
-        await watching(refresh, watch=watch, as_json=as_json)
-
-    with_app(url, look, watch=watch)
+    watching(url, look, watch=watch, as_json=as_json)
 
 
 def _print_status(stats: Stats, workers: list[WorkerInfo]) -> None:
@@ -91,20 +88,17 @@ def queues(url: options.Url = None, as_json: options.AsJson = False, watch: opti
     """Show every queue: job counts by state, number of listening workers, and whether it is paused."""
 
     async def look(app: Holdfast) -> None:
-        async def refresh() -> None:
-            from .printing import document, json
+        from .printing import document, json
 
-            stats = await app.stats()
-            if as_json:
-                (json if watch else document)(stats.queues)
-                return
-            if stats.queues:
-                print(f"Store: {where(app)}")
-                _print_queues(stats)
-            else:
-                say_none(app, "queues")
-            _print_paused(await app.paused_tasks())
+        stats = await app.stats()
+        if as_json:
+            (json if watch else document)(stats.queues)
+            return
+        if stats.queues:
+            print(f"Store: {where(app)}")
+            _print_queues(stats)
+        else:
+            say_none(app, "queues")
+        _print_paused(await app.paused_tasks())
 
-        await watching(refresh, watch=watch, as_json=as_json)
-
-    with_app(url, look, watch=watch)
+    watching(url, look, watch=watch, as_json=as_json)

@@ -12,7 +12,7 @@ import typer
 
 from ..core.errors import ConfigError
 from . import options
-from .connect import make_app, parts_of, root, run, say_none, watching, where, with_app
+from .connect import make_app, parts_of, root, run, say_none, watching, where
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -152,31 +152,28 @@ def list_workers(url: options.Url = None, as_json: options.AsJson = False, watch
     """List the live workers of all machines: node, pid, queues, running jobs."""
 
     async def look(app: Holdfast) -> None:
-        async def refresh() -> None:
-            from .printing import document, json, moment, table
+        from .printing import document, json, moment, table
 
-            workers = await app.workers()
-            if as_json:
-                (json if watch else document)(workers)
-            elif not workers:
-                say_none(app, "live workers")
-            else:
-                rows = [
-                    (
-                        one.node,
-                        one.pid,
-                        one.kind,
-                        ", ".join(one.queues),
-                        f"{len(one.jobs)}/{one.slots or len(one.jobs)}",
-                        ", ".join(one.jobs),
-                        moment(one.started_at),
-                        f"{one.last_heartbeat:.0f} s ago",
-                    )
-                    for one in workers
-                ]
-                columns = ("Node", "PID", "Kind", "Queues", "Busy", "Jobs", "Since", "Last Heartbeat")
-                table("Workers", columns, rows, keep=("Node", "PID"))
+        workers = await app.workers()
+        if as_json:
+            (json if watch else document)(workers)
+        elif not workers:
+            say_none(app, "live workers")
+        else:
+            rows = [
+                (
+                    one.node,
+                    one.pid,
+                    one.kind,
+                    ", ".join(one.queues),
+                    f"{len(one.jobs)}/{one.slots or len(one.jobs)}",
+                    ", ".join(one.jobs),
+                    moment(one.started_at),
+                    f"{one.last_heartbeat:.0f} s ago",
+                )
+                for one in workers
+            ]
+            columns = ("Node", "PID", "Kind", "Queues", "Busy", "Jobs", "Since", "Last Heartbeat")
+            table("Workers", columns, rows, keep=("Node", "PID"))
 
-        await watching(refresh, watch=watch, as_json=as_json)
-
-    with_app(url, look, watch=watch)
+    watching(url, look, watch=watch, as_json=as_json)

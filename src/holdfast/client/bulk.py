@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from ..core import internal as extra
-from ..core.errors import HoldfastError, InvalidJob
+from ..core.errors import InvalidJob
 from ..core.job import State
 from ..core.validation import checked_cursor, checked_limit, checked_seconds, checked_text
 from ..core.writes import Writes
@@ -17,7 +17,7 @@ from .bulk_change import ACTIONS, BulkChange, Changed, OnProgress
 from .claims import ManualClaims
 from .operations import OperatedFlows, Operations
 from .runtime import Runtime, on_app_loop
-from .search import CHUNK, WINDOW, Filter, Search, SearchResult, Sought, search, where_of
+from .search import CHUNK, WINDOW, Filter, Search, SearchResult, Sought, reading_from, search, where_of
 from .session import Session
 
 COUNTED = 50_000
@@ -178,20 +178,10 @@ class Bulk:
         return await self._claims.recover()
 
     def _begin(self, session: Session, action: str, states: tuple[str, ...] = ()) -> BulkChange:
-        return BulkChange(
-            session,
-            action,
-            operations=self._operations,
-            flows=self._flows(),
-            events=self._runtime.events,
-            states=states,
-        )
+        operations, flows, events = self._operations, self._flows(), self._runtime.events
+        return BulkChange(session, action, operations=operations, flows=flows, events=events, states=states)
 
 
 async def _look(session: Session, sought: Sought, cursor: str | None, limit: int, window: int) -> SearchResult:
-    try:
+    with reading_from(cursor):
         return await search(session.store, sought, checked_cursor(cursor), limit, window)
-    except (ValueError, OverflowError) as error:
-        if cursor is None or isinstance(error, HoldfastError):
-            raise
-        raise InvalidJob(f"invalid cursor {cursor!r:.100}: use the cursor of an earlier page") from None

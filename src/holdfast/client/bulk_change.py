@@ -69,7 +69,6 @@ class Tally:
             logger.warning("a job was not %s: %s%s", self._done, error, last)
 
     def seen(self, cursor: str | None) -> Changed:
-        """The current counts."""
         skipped = sum(self.reasons.values())
         return Changed(self.matched, self.changed, skipped, self.looked, cursor, dict(self.reasons))
 

@@ -14,12 +14,7 @@ from typing import Any
 import msgspec
 
 from ..core import lifecycle
-from ..core.errors import (
-    InvalidState,
-    LeaseLost,
-    PayloadTooLarge,
-    StoreUnavailable,
-)
+from ..core.errors import InvalidState, LeaseLost, PayloadTooLarge, StoreUnavailable
 from ..core.job import Record, State
 from ..core.lifecycle import Outcome
 from ..core.operations import Ask, Claims, HeartbeatReply, Holder, Note, Settlement

@@ -5,12 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import (
-    Any,
-    TypeVar,
-    Unpack,
-    cast,
-)
+from typing import Any, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -30,9 +25,7 @@ from ..core.internal import Internal, write
 from ..core.job import LimitKey, NewJob
 from ..core.operations import Inserted
 from ..core.settings import Settings
-from ..core.validation import (
-    checked_name,
-)
+from ..core.validation import checked_name
 from ..observe import traces
 from ..store.group_commit import PAGE
 from ..store.protocol import Binding
@@ -68,7 +61,6 @@ class Enqueue:
 
     @property
     def sync(self) -> BlockingTasks:
-        """The app for blocking code."""
         return self.handles.sync
 
     async def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[Handle[Any]]:
@@ -295,7 +287,6 @@ class Enqueue:
         return await self.submit_with(name, payload, Options().changed(options), json=json)
 
     async def submit_with(self, name: str, payload: bytes, chosen: Options, *, json: bool) -> Handle[Any]:
-        """The same, with checked options."""
         self.check_bound(chosen.connection)
         job = self.submission((await self._runtime.opened()).fresh_settings(), name, payload, chosen, json=json)
         if chosen.connection is not None:

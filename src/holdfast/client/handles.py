@@ -30,7 +30,6 @@ class Handles:
 
     @property
     def sync(self) -> BlockingTasks:
-        """The app for blocking code."""
         return self._blocking()
 
     def handle(self, id: str, decode: Callable[[bytes], R] | None = None) -> Handle[R]:

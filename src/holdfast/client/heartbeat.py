@@ -48,7 +48,6 @@ class Heartbeat:
         self._started = threading.Event()
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
         self._started.wait()
         if self._loop is None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..core.errors import HoldfastError, InvalidJob
+from ..core.errors import InvalidJob
 from ..core.job import State
 from ..core.operations import Holder, Printed, QueueStats, Transitions
 from ..core.validation import checked_cursor, checked_limit, checked_text
 from ..store.protocol import Finding
 from ..views import Job, WorkerInfo, job_view, known_state, states_named, with_listeners, worker_info
 from .runtime import Runtime, on_app_loop
-from .search import where_of
+from .search import reading_from, where_of
 from .session import Session
 
 if TYPE_CHECKING:
@@ -71,12 +71,8 @@ class Inspection:
     ) -> Page:
         """A page of jobs that match, newest first."""
         where, limit = where_of(states_named(state), queue, task, tag), checked_limit(limit)
-        try:
+        with reading_from(cursor):
             found = await session.store.find(where, checked_cursor(cursor), limit)
-        except (ValueError, OverflowError) as error:
-            if cursor is None or isinstance(error, HoldfastError):
-                raise
-            raise InvalidJob(f"invalid cursor {cursor!r:.100}: use the cursor of an earlier page") from None
         return Page([job_view(record) for record in found.records], found.cursor)
 
     @on_app_loop
@@ -110,12 +106,8 @@ class Inspection:
     @on_app_loop
     async def transitions(self, session: Session, since: str | None = None, limit: int = TRANSITIONS) -> Transitions:
         """The transitions since the cursor of an earlier answer; None: from now on. See `Store.transitions`."""
-        try:
+        with reading_from(since, "transitions()"):
             return await session.store.transitions(checked_cursor(since), limit)
-        except (ValueError, OverflowError) as error:
-            if since is None or isinstance(error, HoldfastError):
-                raise
-            raise InvalidJob(f"invalid cursor {since!r:.100}: use the cursor of an earlier transitions()") from None
 
     @on_app_loop
     async def explain(self, session: Session, id: str) -> Explanation:

@@ -55,7 +55,6 @@ class LoopCall(Generic[R]):
         self.task: asyncio.Task[R] | None = None
 
     def send(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start it on that loop."""
         try:
             loop.call_soon_threadsafe(self._start)
         except RuntimeError:  # it is closed
@@ -113,9 +112,7 @@ class LoopCall(Generic[R]):
 
 
 async def call_on_loop(
-    coroutine: Coroutine[Any, Any, R],
-    loop: asyncio.AbstractEventLoop,
-    undelivered: Callable[[R], object] | None = None,
+    coroutine: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop, undelivered: Callable[[R], object] | None = None
 ) -> R:
     """Run a coroutine on another thread's loop, with this caller's context variables, and await its result.
 
@@ -153,9 +150,7 @@ async def call_on_loop(
 
 
 def run_on_loop(
-    coroutine: Coroutine[Any, Any, R],
-    loop: asyncio.AbstractEventLoop,
-    undelivered: Callable[[R], object] | None = None,
+    coroutine: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop, undelivered: Callable[[R], object] | None = None
 ) -> R:
     """The same, blocking: one lock instead of a chain of futures. Interrupting the wait cancels the call."""
     answered = threading.Lock()

@@ -54,7 +54,6 @@ class Ending:
             self._over.set_exception(error)
 
     def done(self) -> bool:
-        """Whether the task has ended."""
         return self._over.done()
 
     async def ended(self) -> bool:
@@ -102,7 +101,6 @@ class LoopEnd:
         self._generator: AsyncGenerator[None, None] | None = None
 
     async def watch(self) -> None:
-        """Start waiting."""
         self._generator = self._wait()
         await anext(self._generator)
 

@@ -14,10 +14,9 @@ OUTPUT_EVERY = 0.2
 """Seconds between two reads for more output."""
 
 
-async def follow_output(
-    handles: Handles, inspection: Inspection, id: str, *, position: int = 0, follow: bool = True
-) -> AsyncIterator[Printed]:
-    """The stored output from an offset on, chunk by chunk; with `follow`, until the job has ended."""
+async def follow_output(handles: Handles, inspection: Inspection, id: str, *, follow: bool) -> AsyncIterator[Printed]:
+    """The stored output, chunk by chunk; with `follow`, until the job has ended."""
+    position = 0
     while True:
         ended = not follow or (await handles.record(id)).state in TERMINAL
         pieces = await inspection.output(id, position)

@@ -283,19 +283,12 @@ class Runtime:
         return not self._loops_are_short and threading.current_thread() is threading.main_thread()
 
     def in_background(self) -> bool:
-        """Whether the app uses its background loop."""
         return self._background is not None and self._loop is self._background.loop
 
     async def _open(self, opening: Ending, before: Ending | None) -> None:
         await self._after(before)
         session = Session(
-            self._store,
-            self._given,
-            self.clock,
-            self.entropy,
-            self.events,
-            feed=self._make_feed,
-            outages=self.outages,
+            self._store, self._given, self.clock, self.entropy, self.events, feed=self._make_feed, outages=self.outages
         )
         try:
             await session.open()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 import msgspec
 
 from ..core.clock import micros
-from ..core.errors import InvalidJob
+from ..core.errors import HoldfastError, InvalidJob
 from ..core.internal import is_flow
 from ..core.job import Record
 from ..core.operations import Where
@@ -33,15 +34,12 @@ class Scope(msgspec.Struct, frozen=True):
     tasks: tuple[str, ...] = ()
 
     def covers(self, queue: str, task: str) -> bool:
-        """Whether a job of this queue and task is covered."""
         return self.covers_queue(queue) and self.covers_task(task)
 
     def covers_queue(self, queue: str) -> bool:
-        """Whether some jobs of a queue are covered."""
         return _named(queue, self.queues)
 
     def covers_task(self, task: str) -> bool:
-        """Whether some jobs of a task are covered."""
         return _named(task, self.tasks)
 
     def includes(self, record: Record) -> bool:
@@ -127,7 +125,6 @@ class Sought:
         """No job that exists by `until` is excluded."""
 
     def matches(self, record: Record) -> bool:
-        """Whether a job that the store found matches."""
         if self._scope is not None and not self._scope.includes(record):
             return False
         if self.since is not None and record.created_at < self.since:
@@ -197,6 +194,17 @@ def _checked_time(at: datetime, what: str) -> int:
     if at.tzinfo is None or at.utcoffset() is None:
         raise InvalidJob(f"{what} needs an aware datetime, such as datetime.now(UTC), not {at!r}")
     return micros(at)
+
+
+@contextmanager
+def reading_from(cursor: str | None, source: str = "page") -> Generator[None]:
+    """Around a read: InvalidJob if the store cannot decode the cursor."""
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        if cursor is None or isinstance(error, HoldfastError):
+            raise
+        raise InvalidJob(f"invalid cursor {cursor!r:.100}: use the cursor of an earlier {source}") from None
 
 
 def where_of(

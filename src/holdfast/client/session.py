@@ -51,17 +51,11 @@ class WebhookFeed(Protocol):
     kind: str
     """The record kind of webhooks."""
 
-    def follow(self, records: Mapping[str, Versioned]) -> None:
-        """Use these webhooks from now on."""
-        ...
+    def follow(self, records: Mapping[str, Versioned]) -> None: ...
 
-    def once_there_are_any(self, callback: Callable[[], object]) -> None:
-        """Call this when there is a webhook; at once if there is one."""
-        ...
+    def once_there_are_any(self, callback: Callable[[], object]) -> None: ...
 
-    def close(self) -> Coroutine[Any, Any, None]:
-        """Stop listening, and store all deliveries."""
-        ...
+    def close(self) -> Coroutine[Any, Any, None]: ...
 
 
 MakeFeed = Callable[["Session", Events], WebhookFeed]
@@ -193,7 +187,6 @@ class Session:
         self.store, self.commit = cast("Store", _Left()), cast("GroupCommit", _Left())
 
     async def refresh(self) -> None:
-        """Read the store's config again."""
         records = await self.store.records(["config", self.feed.kind])
         self.settings = combine(self._given, from_environment(os.environ), readable(records["config"]))
         self.rules = self.settings.rules

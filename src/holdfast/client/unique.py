@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from ..core import internal as extra
+from ..core import lifecycle
 from ..core.clock import MICROS
 from ..core.errors import InvalidJob, OutcomeUnknown
 from ..core.job import TERMINAL, WAITING, LimitKey, NewJob, Record, State
-from ..core.operations import Change, Inserted, Patch
+from ..core.operations import Change, Inserted
 from .session import Session
 
 REPLACED = "replaced"
@@ -78,20 +79,14 @@ def replacing(found: Record, job: NewJob, now: int, max_delay: float | None) -> 
     if wanted.expires_in is not None:  # from this call on, not from the first one; never less, whatever clocks say
         age = max(0.0, (now - found.created_at) / MICROS)
         wanted = msgspec.structs.replace(wanted, expires_in=wanted.expires_in + age)
-    patch = Patch(
+    patch = lifecycle.anew(
         state=State.SCHEDULED if delay > 0 else State.QUEUED,
         delay=delay,
         payload=job.payload,
         fingerprint=job.fingerprint,
         extra=extra.write(wanted),
         meta=job.meta,
-        attempt=0,
         reset_count=found.reset_count + 1 if found.attempt else found.reset_count,
-        quarantined=False,
-        crashes=0,
-        error=None,
-        traceback=None,
-        progress=None,
         checkpoint=None,
     )
     return Change(found.id, found.state, found.fence, patch)

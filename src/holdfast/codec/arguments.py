@@ -42,12 +42,7 @@ class Arguments:
     """A task's parameters, compiled once: Python call -> JSON payload -> Python call."""
 
     def __init__(
-        self,
-        fn: Callable[..., object],
-        *,
-        whole: bool = False,
-        batch: bool = False,
-        context_type: type | None = None,
+        self, fn: Callable[..., object], *, whole: bool = False, batch: bool = False, context_type: type | None = None
     ) -> None:
         signature = signature_of(fn)
         self._label = f"{name_of(fn)}()"

@@ -29,12 +29,10 @@ GROWN = {"grown": True}
 
 
 def member(flow: str, number: int) -> str:
-    """The id of a flow's job."""
     return f"{flow}.{number}"
 
 
 def number_in(flow: str, id: str) -> int:
-    """The number that a job has in its flow."""
     number = id.removeprefix(f"{flow}.")
     if number == id or not number.isdecimal():
         raise InvalidJob(f"job {id} does not belong to flow {flow}")

@@ -155,6 +155,12 @@ class Record(msgspec.Struct, gc=False):
     Such a field has a default. `damage.py` adds the fields that stores do not decode."""
 
 
+def ended_attempt(record: Record, ended_at: int, outcome: str, error: str | None) -> Attempt:
+    """The entry of a job's history for its claim, which ends now or was its last."""
+    claim = (record.attempt, record.fence, record.reset_count, record.holder, record.started_at)
+    return Attempt(*claim, ended_at, outcome, error)
+
+
 STORED = tuple(name for name in Record.__struct_fields__ if name != "damage")
 """The fields of a Record that stores keep, in order."""
 

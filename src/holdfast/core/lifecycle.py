@@ -6,6 +6,7 @@ A claim ends by `settle(record, outcome, …)`; an operation becomes a Change by
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from . import internal as extra
 from . import step_log as steps
 from .clock import moment
 from .errors import InvalidState
-from .job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record, State
+from .job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record, State, ended_attempt
 from .operations import Change, Patch, Settlement
 from .retry import Backoff
 from .waiting import Waiting
@@ -27,6 +28,8 @@ COMPANY = 2
 """Runs of a quarantined job beside other quarantined jobs before it must run alone."""
 DELAY_LIMIT = 1e10
 """Seconds: about 300 years, which every store can add to its clock and show as a date."""
+anew = partial(Patch, attempt=0, quarantined=False, crashes=0, error=None, traceback=None, progress=None)
+"""A patch after which a job starts again as if it had not run, with the other fields given."""
 
 
 class Rules(msgspec.Struct, frozen=True, gc=False):
@@ -55,7 +58,6 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
     @staticmethod
     def succeeded(result: bytes | None) -> Outcome:
-        """The job succeeded."""
         return Outcome("succeeded", result)
 
     @staticmethod
@@ -117,23 +119,10 @@ def settle(
     kind = outcome.kind
     in_flow = extra.in_flow(record)
     retention = None if in_flow else rules.retention  # other jobs may need it until the flow has ended
+    claim = partial(Settlement, record.id, record.seq, record.fence, record.token, nonce, record_end=in_flow)
+    end = partial(claim, key=record.key, key_keep=rules.key_retention, expected_heartbeat=expected_heartbeat)
     if kind == "succeeded":
-        return Settlement(
-            record.id,
-            record.seq,
-            record.fence,
-            record.token,
-            nonce,
-            State.SUCCEEDED,
-            "succeeded",
-            record.attempt,
-            result=outcome.result,
-            keep=retention,
-            key=record.key,
-            key_keep=rules.key_retention,
-            expected_heartbeat=expected_heartbeat,
-            record_end=in_flow,
-        )
+        return end(State.SUCCEEDED, kind, record.attempt, result=outcome.result, keep=retention)
     state: str = State.QUEUED
     attempt, quarantined, crashes = record.attempt, False, 0
     delay, error, traceback, keep = outcome.delay, outcome.error, outcome.traceback, retention
@@ -171,12 +160,7 @@ def settle(
             error += f"{alone}, and all {record.max_attempts} attempts are used"
     if delay is not None:
         delay = min(max(0.0, delay), DELAY_LIMIT)  # in this order, so that NaN becomes 0
-    return Settlement(
-        record.id,
-        record.seq,
-        record.fence,
-        record.token,
-        nonce,
+    return end(
         state,
         kind,
         attempt,
@@ -187,11 +171,7 @@ def settle(
         traceback=traceback,
         keep=None if state == State.DEAD else keep,
         cancelled_keep=retention,
-        key=record.key,
-        key_keep=rules.key_retention,
-        expected_heartbeat=expected_heartbeat,
         waiting_for=outcome.waiting_for,
-        record_end=in_flow,
     )
 
 
@@ -256,18 +236,12 @@ def retry(record: Record) -> Change:
         raise InvalidState(record.id, record.state, f"{what}; `holdfast explain {record.id}` shows what it waits for")
     if record.state in WAITING:
         return Change(record.id, record.state, record.fence, Patch(state=State.QUEUED, delay=0.0))
-    patch = Patch(
+    patch = anew(
         state=State.QUEUED,
         delay=0.0,
-        attempt=0,
         reset_count=record.reset_count + 1,
-        quarantined=False,
-        crashes=0,
         cancel=False,
         result=None,
-        error=None,
-        traceback=None,
-        progress=None,
         checkpoint=steps.in_next_life(record.checkpoint, anew=record.state == State.SUCCEEDED),
         history=history(record)[-HISTORY_LIMIT:],
         extra=extra.in_next_life(record.extra),  # without its expiry
@@ -293,17 +267,7 @@ def history(record: Record) -> tuple[Attempt, ...]:
     """All ended attempts. The last attempt of an ended job is in the record itself."""
     if record.state not in TERMINAL or record.started_at is None or record.finished_at is None:
         return record.history
-    last = Attempt(
-        record.attempt,
-        record.fence,
-        record.reset_count,
-        record.holder,
-        record.started_at,
-        record.finished_at,
-        record.state,
-        record.error,
-    )
-    return (*record.history, last)
+    return (*record.history, ended_attempt(record, record.finished_at, record.state, record.error))
 
 
 def failures(record: Record) -> int:

@@ -55,7 +55,6 @@ class Limiter(msgspec.Struct):
         return many
 
     def started(self, limit_key: LimitKey, now: int) -> None:
-        """Records a start."""
         if limit_key.interval:
             self.tat = max(self.tat, now) + limit_key.interval
 

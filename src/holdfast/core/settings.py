@@ -239,23 +239,9 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
 }
 
 STORED = [
-    "lease",
-    "poll",
-    "grace",
-    "concurrency",
-    "max_attempts",
-    "retry_base",
-    "retry_factor",
-    "retry_jitter",
-    "retry_cap",
-    "max_crashes",
-    "max_payload",
-    "max_output",
-    "max_depth",
-    "retention",
-    "key_retention",
-    "unknown_tasks",
-]
+    "lease", "poll", "grace", "concurrency", "max_attempts", "retry_base", "retry_factor", "retry_jitter", "retry_cap",
+    "max_crashes", "max_payload", "max_output", "max_depth", "retention", "key_retention", "unknown_tasks",
+]  # fmt: skip
 """Settings that may be stored for all processes; the others belong to one process."""
 ALIASES = {"max_retries": "max_attempts"}
 SAME = {

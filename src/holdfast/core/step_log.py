@@ -41,7 +41,6 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, rename={"steps": "
     """The user's own checkpoint."""
 
     def find(self, kind: str, name: str) -> Step | None:
-        """The step of this kind and name, or None."""
         return next((step for step in self.steps if step.kind == kind and step.name == name), None)
 
     def with_step(self, step: Step) -> Memory:
@@ -51,7 +50,6 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, rename={"steps": "
         return Memory(tuple(others), self.value)
 
     def with_value(self, value: bytes) -> Memory:
-        """A copy with another user checkpoint."""
         return Memory(self.steps, Raw(value))
 
 
@@ -61,7 +59,6 @@ _NOTHING = Memory(())
 
 
 def read(checkpoint: bytes | None) -> Memory:
-    """Decodes a stored checkpoint."""
     if checkpoint is None:
         return _NOTHING
     if checkpoint.startswith(_MARK):
@@ -73,7 +70,6 @@ def read(checkpoint: bytes | None) -> Memory:
 
 
 def write(memory: Memory) -> bytes | None:
-    """Encodes it for a store."""
     value = None if memory.value is UNSET else bytes(memory.value)
     if memory.steps or (value is not None and value.startswith(_MARK)):
         return _encode(memory)

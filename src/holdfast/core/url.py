@@ -43,6 +43,23 @@ class Url(msgspec.Struct, frozen=True):
         """The error for a valid URL that cannot be used here. `why` must not contain a value of the URL."""
         return ConfigError(f"{redact(self.text)}: {why}")
 
+    def verifies(self) -> bool:
+        """Whether the server's certificate is verified: ?verify=, `yes` by default."""
+        verify = self.options.get("verify", "yes")
+        if verify not in ("yes", "no"):
+            raise self.wrong("verify must be yes or no")
+        return verify == "yes"
+
+    def timeout(self, default: float) -> float:
+        """The seconds of ?timeout=."""
+        try:
+            timeout = float(self.options.get("timeout", default))
+        except ValueError:
+            timeout = 0.0
+        if not 0 < timeout < 1e6:
+            raise self.wrong("timeout must be a number of seconds above 0")
+        return timeout
+
     def refuse_unknown(self, known: Collection[str], suggested: Collection[str] | None = None) -> None:
         """Raise ConfigError for an unknown parameter, listing those in `suggested`."""
         if unknown := sorted(set(self.options) - set(known)):

@@ -68,14 +68,12 @@ def checked_priority(priority: Any) -> int:
 
 
 def checked_attempts(attempts: Any) -> int:
-    """The maximum number of starts."""
     if isinstance(attempts, bool) or not isinstance(attempts, int) or not 0 <= attempts <= 1_000_000:
         raise InvalidJob(f"max_attempts must be a whole number of starts (0: no limit), not {attempts!r:.100}")
     return attempts
 
 
 def checked_limit(limit: Any) -> int:
-    """The maximum number of jobs of a request."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= PAGE_LIMIT:
         raise InvalidJob(f"limit must be 1 to {PAGE_LIMIT}, not {limit!r:.100}")
     return limit
@@ -96,7 +94,6 @@ def checked_lease(lease: Any) -> float:
 
 
 def checked_pid(pid: Any) -> int:
-    """A process id."""
     if isinstance(pid, bool) or not isinstance(pid, int) or not 0 < pid < 2**31:
         raise InvalidJob(f"pid must be a process id, not {pid!r:.100}")
     return pid
@@ -140,7 +137,6 @@ def checked_expires(expires: Any) -> tuple[float | None, int | None]:
 
 
 def checked_tags(tags: Any) -> tuple[str, ...]:
-    """The tags of a job."""
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise InvalidJob(f"tags must be a list of text, not {tags!r:.100}")
     found = tuple(checked_text(tag, "a tag", NAME_LIMIT) for tag in cast("Iterable[Any]", tags))
@@ -150,7 +146,6 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
 
 
 def checked_backoff(retry: Any) -> Backoff:
-    """The retry policy of one job."""
     if not isinstance(retry, Backoff):
         raise InvalidJob(f"retry= of a call must be a Backoff, not {retry!r:.100}; app.task(retry=…) takes a function")
     return retry

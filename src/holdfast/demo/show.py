@@ -101,7 +101,6 @@ class Story:
         return self.conclude(self.jobs[film.id])
 
     async def look(self, app: Holdfast) -> None:
-        """Read all workers and jobs, and print what changed."""
         for worker in await app.workers():
             if worker.pid not in self.known:
                 self.say(f"{'a new' if len(self.known) >= 2 else 'a'} worker process started: {worker.pid}")

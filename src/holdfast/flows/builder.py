@@ -38,7 +38,6 @@ class Node:
 
     @property
     def is_first(self) -> bool:
-        """Whether it waits for no other job."""
         return not self.parents if self.allow_unfinished is None else self.number <= self.allow_unfinished
 
     def after(self, *others: Node, on_dead: str = "fail") -> Node:

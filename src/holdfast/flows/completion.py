@@ -15,17 +15,7 @@ import msgspec
 
 from ..client.session import Session
 from ..core import internal as extras
-from ..core.flow_rules import (
-    END_STATE,
-    GOING_ON,
-    FlowEnd,
-    cancelling,
-    end_of_flow,
-    failed,
-    freed,
-    member,
-    number_in,
-)
+from ..core.flow_rules import END_STATE, GOING_ON, FlowEnd, cancelling, end_of_flow, failed, freed, member, number_in
 from ..core.job import TERMINAL, UNDECODABLE, Record, State
 from ..core.lifecycle import retry as new_life
 from ..core.operations import Change, Patch, Where

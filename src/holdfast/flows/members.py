@@ -53,7 +53,6 @@ class FlowJobs:
         self._session = session
 
     async def count(self, own: Record) -> int:
-        """How many jobs a flow has."""
         kept = (await records_of(self._session.store, counting(own.id))).get("jobs")
         if kept is not None and (number := number_kept(kept)) is not None:
             return number
@@ -69,7 +68,6 @@ class FlowJobs:
                     yield record
 
     async def own(self, id: str) -> Record:
-        """The flow's own job."""
         record = await self._session.record(id)
         if not extras.is_flow(record):
             raise InvalidJob(f"job {id} is not a flow")

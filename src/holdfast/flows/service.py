@@ -105,9 +105,7 @@ class BlockingFlow(Protocol):
 class BlockingFlows(Protocol):
     """An app's blocking side, as far as flows need it."""
 
-    def wrap_flow(self, handle: FlowHandle, /) -> BlockingFlow:
-        """A handle on a flow for blocking code."""
-        ...
+    def wrap_flow(self, handle: FlowHandle, /) -> BlockingFlow: ...
 
 
 class FlowHandle:
@@ -174,7 +172,6 @@ class Flows:
 
     @property
     def sync(self) -> object:
-        """The app for blocking code."""
         return self._handles.sync
 
     def handle(self, id: str) -> FlowHandle:

@@ -37,13 +37,7 @@ class Auth:
     """Authenticates requests, or raises Refused with the reason."""
 
     def __init__(
-        self,
-        parts: Parts,
-        *,
-        token: str | None,
-        unguarded: bool,
-        hosts: Iterable[str],
-        origins: Iterable[str],
+        self, parts: Parts, *, token: str | None, unguarded: bool, hosts: Iterable[str], origins: Iterable[str]
     ) -> None:
         self.keyring = Keyring(parts.records, parts.runtime.clock, token)
         self.failures = Failures(parts.runtime.clock)
@@ -141,7 +135,6 @@ class Auth:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is a loopback address."""
     return is_address(address) and ipaddress.ip_address(address).is_loopback
 
 

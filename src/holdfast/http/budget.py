@@ -62,7 +62,6 @@ class Budget:
             raise
 
     def release(self, token: str, size: int) -> None:
-        """Release the bytes of a body."""
         self._sum -= size
         self._held[token] -= size
         if not self._held[token]:

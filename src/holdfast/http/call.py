@@ -99,26 +99,21 @@ def _encoded(headers: Mapping[str, str] | None) -> list[tuple[bytes, bytes]]:
 
 
 def json(value: Any, status: int = 200, **headers: str) -> Answer:
-    """A JSON response."""
     return Answer(status, encode(value), headers={name.replace("_", "-"): text for name, text in headers.items()})
 
 
 def nothing() -> Answer:
-    """An empty 204 response."""
     return Answer(204, b"")
 
 
 def problem(refused: Refused) -> Answer:
-    """A response with a problem document."""
     return Answer(refused.kind.status, encode(refused.problem), CONTENT_TYPE, refused.headers)
 
 
 class TransitionsFeed(Protocol):
     """The transitions of jobs, read once for all streams."""
 
-    def after(self, cursor: str) -> Coroutine[Any, Any, Transitions]:
-        """Wait for transitions after a cursor."""
-        ...
+    def after(self, cursor: str) -> Coroutine[Any, Any, Transitions]: ...
 
 
 class Shared(Protocol):
@@ -138,28 +133,18 @@ class Shared(Protocol):
     """Number of claims waiting for jobs."""
 
     @property
-    def feed(self) -> TransitionsFeed:
-        """The transitions of jobs."""
-        ...
+    def feed(self) -> TransitionsFeed: ...
 
     @property
-    def extra(self) -> Sequence[Any]:
-        """Routes that are not part of the API."""
-        ...
+    def extra(self) -> Sequence[Any]: ...
 
     @property
-    def openapi(self) -> bytes:
-        """The OpenAPI document, as JSON."""
-        ...
+    def openapi(self) -> bytes: ...
 
     @property
-    def body_limit(self) -> int:
-        """Maximum bytes of a body."""
-        ...
+    def body_limit(self) -> int: ...
 
-    def stream_ended(self) -> None:
-        """Decrement the number of open event streams."""
-        ...
+    def stream_ended(self) -> None: ...
 
 
 class Call:
@@ -182,17 +167,14 @@ class Call:
 
     @property
     def app(self) -> Holdfast:
-        """The app that is served."""
         return self.service.app
 
     @property
     def parts(self) -> Parts:
-        """The internal parts of the app."""
         return self.service.parts
 
     @property
     def roles(self) -> frozenset[str]:
-        """The roles of the sender."""
         return self.access.roles
 
     async def admit(self) -> None:

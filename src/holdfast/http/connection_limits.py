@@ -31,13 +31,9 @@ class Guest(Protocol):
     """A connection."""
 
     @property
-    def idle(self) -> bool:
-        """Whether no request is being answered, except one with a wrong token."""
-        ...
+    def idle(self) -> bool: ...
 
-    def cut(self) -> None:
-        """Close the connection now."""
-        ...
+    def cut(self) -> None: ...
 
 
 class ConnectionLimits:
@@ -55,7 +51,6 @@ class ConnectionLimits:
 
     @property
     def max_connections(self) -> int:
-        """Maximum number of connections."""
         return max(1, min(limits.SERVER_CONNECTIONS, self._files - limits.FILES))
 
     def over(self, connections: int, now: float) -> int:
@@ -102,7 +97,6 @@ class ConnectionLimits:
             del self._known[next(iter(self._known))]
 
     def trusts(self, address: str) -> bool:
-        """Whether an address belongs to a trusted proxy."""
         if not self._proxies or not is_address(address):
             return False
         return any(ipaddress.ip_address(address) in network for network in self._proxies)

@@ -37,4 +37,4 @@ async def kill_worker(call: Call) -> Answer:
 
 def endpoints() -> list[Endpoint]:
     """The demo's routes; only the demo's server, with its own local workers, has them."""
-    return [Endpoint("POST", "/v1/demo/kill_worker", "operate", kill_worker, {200: Killed}, problems=(NOT_FOUND,))]
+    return [Endpoint("POST", "/v1/demo/kill_worker", "operate", kill_worker, {200: Killed}, (NOT_FOUND,))]

@@ -35,18 +35,18 @@ class Endpoint:
     The handler's parameters define the input: path parameters by name, `query` and `body` by their types.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # a row of the route table
         self,
         method: str,
         path: str,
         role: str | None,
         handler: Callable[..., Awaitable[Answer | Stream]],
         answers: Mapping[int, Any],
-        *,
         problems: Sequence[Kind] = (),
+        within: Within | None = None,
+        *,
         headers: Mapping[str, str] | None = None,
         max_body: int | None = None,
-        within: Within | None = None,
         any_query: bool = False,
     ) -> None:
         self.method = method

@@ -123,7 +123,6 @@ class Feed:
             since = answer.cursor
 
     def close(self) -> None:
-        """Stop all reads."""
         for look in list(self._looks.values()):
             look.task.cancel()
 

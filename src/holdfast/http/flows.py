@@ -75,8 +75,7 @@ def _about(status: FlowStatus) -> dict[str, Any]:
 
 
 def endpoints() -> list[Endpoint]:
-    """The routes of flows."""
     return [
         Endpoint("GET", "/v1/flows", "read", list_flows, {200: FlowsOut}),
-        Endpoint("GET", "/v1/flows/{id}", "read", get_flow, {200: FlowOut}, problems=(JOB_NOT_FOUND,)),
+        Endpoint("GET", "/v1/flows/{id}", "read", get_flow, {200: FlowOut}, (JOB_NOT_FOUND,)),
     ]

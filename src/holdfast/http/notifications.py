@@ -31,7 +31,6 @@ class Notifications:
         return len(self._streams)
 
     def open(self, name: str, topics: Iterable[str]) -> Stream:
-        """Open a stream for these topics."""
         stream = self._streams[name] = Stream(name)
         self.change(name, topics, ())
         return stream
@@ -78,7 +77,6 @@ class Stream:
         self._news = asyncio.Event()
 
     def notify(self, topic: str) -> None:
-        """Mark a topic as notified."""
         self._notified[topic] = None
         self._news.set()
 

@@ -39,7 +39,6 @@ SETTLING = ("extend", "complete", "release", "fail")
 
 
 def describe(endpoints: Sequence[Endpoint]) -> bytes:
-    """The whole document."""
     types = _types(endpoints)
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     by_type = dict(zip(types, schemas, strict=True))
@@ -55,10 +54,7 @@ def describe(endpoints: Sequence[Endpoint]) -> bytes:
             "info": {"title": "Holdfast", "version": __version__, "license": {"name": "MIT", "identifier": "MIT"}},
             "servers": [{"url": "/"}],
             "paths": paths,
-            "components": {
-                "schemas": components,
-                "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            },
+            "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         }
     )
 
@@ -145,8 +141,7 @@ def _responses(endpoint: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
         found[str(status)] = one
     for kind in problems_of(endpoint):
         known = found.setdefault(
-            str(kind.status),
-            {"description": "", "content": {CONTENT_TYPE.decode(): {"schema": by_type[Problem]}}},
+            str(kind.status), {"description": "", "content": {CONTENT_TYPE.decode(): {"schema": by_type[Problem]}}}
         )
         known["description"] += f"{', or ' if known['description'] else ''}{kind.title} (`{kind.type}`)"
     return found

@@ -22,7 +22,7 @@ from ..views import Job, Progress, moment
 from . import limits, scoping
 from .call import Answer, Call, encode, json
 from .problems import JOB_NOT_FOUND, OUTCOME_UNKNOWN, UNAUTHORIZED
-from .shapes import Body, Cursor, Limit, Name
+from .shapes import Body, Cursor, Limit, Name, fields_of_job
 from .tokens import ROLES
 
 if TYPE_CHECKING:
@@ -60,17 +60,8 @@ class Which(Body, kw_only=True):
 
     def filter(self, scope: Scope | None) -> Filter:
         """The filter for the app, restricted to a token's scope."""
-        return Filter(
-            state=self.state,
-            queue=self.queue,
-            task=self.type,
-            tag=self.tag,
-            text=self.text,
-            error=self.error,
-            since=self.since,
-            until=self.until,
-            scope=scope,
-        )
+        given = {name: getattr(self, name) for name in Which.__struct_fields__ if name != "type"}
+        return Filter(task=self.type, scope=scope, **given)
 
 
 class CountQuery(Which, kw_only=True):
@@ -105,6 +96,9 @@ class JobRow(msgspec.Struct):
     progress: Progress | None
     tags: tuple[str, ...]
     cancel_requested: bool
+
+
+_cells = fields_of_job(JobRow)
 
 
 class SearchOut(msgspec.Struct):
@@ -241,54 +235,25 @@ async def me(call: Call) -> Answer:
 
 
 def _row(job: Job) -> JobRow:
-    return JobRow(
-        job.id,
-        job.task,
-        job.state,
-        job.queue,
-        job.priority,
-        job.attempt,
-        job.max_attempts,
-        job.created_at,
-        job.run_at,
-        job.started_at,
-        job.finished_at,
-        job.worker,
-        encode(job.payload)[: ROW_TEXT * 4].decode(errors="ignore")[:ROW_TEXT],
-        None if job.error is None else job.error[:ROW_TEXT],
-        job.progress,
-        job.tags[:ROW_TAGS],
-        job.cancel_requested,
-    )
+    row = JobRow(*_cells(job))
+    row.payload = encode(job.payload)[: ROW_TEXT * 4].decode(errors="ignore")[:ROW_TEXT]
+    row.error = None if job.error is None else job.error[:ROW_TEXT]
+    row.tags = job.tags[:ROW_TAGS]
+    return row
 
 
 def endpoints() -> list[Endpoint]:
-    """The routes of this module."""
     from .endpoint import Endpoint
 
     return [
         Endpoint("GET", "/v1/search", "read", search, {200: SearchOut}, within=scoping.filtered),
         Endpoint("GET", "/v1/count", "read", count, {200: Count}, within=scoping.filtered),
-        Endpoint(
-            "POST",
-            "/v1/bulk",
-            "operate",
-            bulk,
-            {200: Changed},
-            problems=(OUTCOME_UNKNOWN,),
-            within=scoping.bulk,
-        ),
+        Endpoint("POST", "/v1/bulk", "operate", bulk, {200: Changed}, (OUTCOME_UNKNOWN,), scoping.bulk),
         Endpoint("GET", "/v1/errors", "read", errors, {200: Errors}),
         Endpoint("GET", "/v1/rates", "read", rates, {200: RatesOut}),
         Endpoint("GET", "/v1/depths", "read", depths, {200: DepthsOut}),
         Endpoint(
-            "GET",
-            "/v1/jobs/{id}/explain",
-            "read",
-            explain,
-            {200: Explanation},
-            problems=(JOB_NOT_FOUND,),
-            within=scoping.one_job,
+            "GET", "/v1/jobs/{id}/explain", "read", explain, {200: Explanation}, (JOB_NOT_FOUND,), scoping.one_job
         ),
-        Endpoint("GET", "/v1/me", None, me, {200: Me}, problems=(UNAUTHORIZED,)),
+        Endpoint("GET", "/v1/me", None, me, {200: Me}, (UNAUTHORIZED,)),
     ]

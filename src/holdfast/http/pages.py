@@ -62,5 +62,5 @@ def endpoints() -> list[Endpoint]:
     """The routes of the dashboard, which are not part of the API."""
     return [
         Endpoint("GET", "/", None, page, {200: "text/html"}),
-        Endpoint("GET", "/dashboard/{name}", None, part, {200: "text/plain"}, problems=(NOT_FOUND,)),
+        Endpoint("GET", "/dashboard/{name}", None, part, {200: "text/plain"}, (NOT_FOUND,)),
     ]

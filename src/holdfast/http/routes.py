@@ -40,6 +40,7 @@ READ, SUBMIT, WORK, OPERATE = "read", "submit", "work", "operate"
 TEXT = "text/plain"
 KEY = {"Idempotency-Key": "1 to 512 characters; a repeated key returns the same job."}
 LAST = {"Last-Event-ID": "The last event id of an earlier stream, to resume it; without it, from now."}
+WRITES = (OUTCOME_UNKNOWN,)
 ONE = (JOB_NOT_FOUND,)
 CHANGED = (JOB_NOT_FOUND, INVALID_STATE, OUTCOME_UNKNOWN)
 RUN_AGAIN = (*CHANGED, SHELL_REFUSED, TASK_REFUSED)
@@ -56,43 +57,15 @@ def endpoints() -> list[Endpoint]:
             SUBMIT,
             jobs.submit,
             {201: JobOut, 200: JobOut},
-            problems=refusals,
+            refusals,
+            scoping.made_jobs,
             headers=KEY,
-            within=scoping.made_jobs,
         ),
-        Endpoint(
-            "POST",
-            "/v1/claims",
-            WORK,
-            claims.claim,
-            {200: ClaimsOut},
-            problems=(BUSY, OUTCOME_UNKNOWN),
-            within=scoping.claim,
-        ),
-        Endpoint(
-            "POST",
-            "/v1/claims/{job}/complete",
-            WORK,
-            claims.complete,
-            {204: None},
-            problems=HELD,
-            within=scoping.one_job,
-        ),
-        Endpoint(
-            "POST",
-            "/v1/claims/{job}/extend",
-            WORK,
-            claims.extend,
-            {200: Extended},
-            problems=HELD,
-            within=scoping.one_job,
-        ),
-        Endpoint(
-            "POST", "/v1/claims/{job}/fail", WORK, claims.fail, {204: None}, problems=HELD, within=scoping.one_job
-        ),
-        Endpoint(
-            "POST", "/v1/claims/{job}/release", WORK, claims.release, {204: None}, problems=HELD, within=scoping.one_job
-        ),
+        Endpoint("POST", "/v1/claims", WORK, claims.claim, {200: ClaimsOut}, (BUSY, OUTCOME_UNKNOWN), scoping.claim),
+        Endpoint("POST", "/v1/claims/{job}/complete", WORK, claims.complete, {204: None}, HELD, scoping.one_job),
+        Endpoint("POST", "/v1/claims/{job}/extend", WORK, claims.extend, {200: Extended}, HELD, scoping.one_job),
+        Endpoint("POST", "/v1/claims/{job}/fail", WORK, claims.fail, {204: None}, HELD, scoping.one_job),
+        Endpoint("POST", "/v1/claims/{job}/release", WORK, claims.release, {204: None}, HELD, scoping.one_job),
         Endpoint("GET", "/v1/jobs", READ, jobs.list_jobs, {200: JobsOut}, within=scoping.filtered),
         Endpoint(
             "POST",
@@ -100,64 +73,26 @@ def endpoints() -> list[Endpoint]:
             SUBMIT,
             jobs.submit_batch,
             {200: BatchOut},
-            problems=(OUTCOME_UNKNOWN,),
+            WRITES,
+            scoping.made_jobs,
             max_body=limits.BATCH,
-            within=scoping.made_jobs,
         ),
-        Endpoint(
-            "POST",
-            "/v1/jobs/{id}/cancel",
-            OPERATE,
-            jobs.cancel,
-            {200: Cancelled},
-            problems=CHANGED,
-            within=scoping.changed_job,
-        ),
-        Endpoint(
-            "POST",
-            "/v1/jobs/{id}/retry",
-            OPERATE,
-            jobs.retry,
-            {200: JobOut},
-            problems=RUN_AGAIN,
-            within=scoping.changed_job,
-        ),
-        Endpoint("GET", "/v1/jobs/{id}/output", READ, jobs.output, {200: TEXT}, problems=ONE, within=scoping.one_job),
+        Endpoint("POST", "/v1/jobs/{id}/cancel", OPERATE, jobs.cancel, {200: Cancelled}, CHANGED, scoping.changed_job),
+        Endpoint("POST", "/v1/jobs/{id}/retry", OPERATE, jobs.retry, {200: JobOut}, RUN_AGAIN, scoping.changed_job),
+        Endpoint("GET", "/v1/jobs/{id}/output", READ, jobs.output, {200: TEXT}, ONE, scoping.one_job),
         *overview.endpoints(),
-        Endpoint("GET", "/v1/jobs/{id}", READ, jobs.get, {200: JobOut}, problems=ONE, within=scoping.one_job),
-        Endpoint(
-            "DELETE", "/v1/jobs/{id}", OPERATE, jobs.delete, {204: None}, problems=CHANGED, within=scoping.changed_job
-        ),
+        Endpoint("GET", "/v1/jobs/{id}", READ, jobs.get, {200: JobOut}, ONE, scoping.one_job),
+        Endpoint("DELETE", "/v1/jobs/{id}", OPERATE, jobs.delete, {204: None}, CHANGED, scoping.changed_job),
         Endpoint("GET", "/v1/dlq", READ, jobs.list_dead, {200: JobsOut}, within=scoping.filtered),
-        Endpoint("POST", "/v1/dlq/retry", OPERATE, jobs.retry_all_dead, {200: Retried}, problems=(OUTCOME_UNKNOWN,)),
-        Endpoint(
-            "POST",
-            "/v1/dlq/{id}/retry",
-            OPERATE,
-            jobs.retry_dead,
-            {200: JobOut},
-            problems=RUN_AGAIN,
-            within=scoping.changed_job,
-        ),
+        Endpoint("POST", "/v1/dlq/retry", OPERATE, jobs.retry_all_dead, {200: Retried}, WRITES),
+        Endpoint("POST", "/v1/dlq/{id}/retry", OPERATE, jobs.retry_dead, {200: JobOut}, RUN_AGAIN, scoping.changed_job),
         Endpoint("GET", "/v1/stats", READ, inspection.stats, {200: StatsOut}, within=scoping.whole_queues),
         Endpoint("GET", "/v1/queues", READ, inspection.queues, {200: QueuesOut}, within=scoping.whole_queues),
         Endpoint(
-            "POST",
-            "/v1/queues/{name}/pause",
-            OPERATE,
-            inspection.pause,
-            {200: Paused},
-            problems=(OUTCOME_UNKNOWN,),
-            within=scoping.whole_queues,
+            "POST", "/v1/queues/{name}/pause", OPERATE, inspection.pause, {200: Paused}, WRITES, scoping.whole_queues
         ),
         Endpoint(
-            "POST",
-            "/v1/queues/{name}/resume",
-            OPERATE,
-            inspection.resume,
-            {200: Paused},
-            problems=(OUTCOME_UNKNOWN,),
-            within=scoping.whole_queues,
+            "POST", "/v1/queues/{name}/resume", OPERATE, inspection.resume, {200: Paused}, WRITES, scoping.whole_queues
         ),
         Endpoint("GET", "/v1/tasks/paused", READ, inspection.paused_tasks, {200: PausedTasksOut}),
         Endpoint(
@@ -166,8 +101,8 @@ def endpoints() -> list[Endpoint]:
             OPERATE,
             inspection.pause_task,
             {200: TaskPaused},
-            problems=(OUTCOME_UNKNOWN,),
-            within=scoping.whole_task,
+            WRITES,
+            scoping.whole_task,
         ),
         Endpoint(
             "POST",
@@ -175,22 +110,18 @@ def endpoints() -> list[Endpoint]:
             OPERATE,
             inspection.resume_task,
             {200: TaskPaused},
-            problems=(NOT_PAUSED, OUTCOME_UNKNOWN),
-            within=scoping.whole_task,
+            (NOT_PAUSED, OUTCOME_UNKNOWN),
+            scoping.whole_task,
         ),
         Endpoint("GET", "/v1/workers", READ, inspection.workers, {200: WorkersOut}),
         *schedules.endpoints(),
         *signals.endpoints(),
         *flows.endpoints(),
         Endpoint("GET", "/v1/config", READ, inspection.list_settings, {200: SettingsOut}),
-        Endpoint("GET", "/v1/config/{key}", READ, inspection.get_setting, {200: Setting}, problems=(NOT_SET,)),
-        Endpoint(
-            "PUT", "/v1/config/{key}", OPERATE, inspection.put_setting, {200: Setting}, problems=(OUTCOME_UNKNOWN,)
-        ),
-        Endpoint(
-            "DELETE", "/v1/config/{key}", OPERATE, inspection.delete_setting, {204: None}, problems=(OUTCOME_UNKNOWN,)
-        ),
-        Endpoint("GET", "/v1/events", READ, events.events, {200: EVENTS}, problems=(BUSY,), headers=LAST),
+        Endpoint("GET", "/v1/config/{key}", READ, inspection.get_setting, {200: Setting}, (NOT_SET,)),
+        Endpoint("PUT", "/v1/config/{key}", OPERATE, inspection.put_setting, {200: Setting}, WRITES),
+        Endpoint("DELETE", "/v1/config/{key}", OPERATE, inspection.delete_setting, {204: None}, WRITES),
+        Endpoint("GET", "/v1/events", READ, events.events, {200: EVENTS}, (BUSY,), headers=LAST),
         Endpoint("GET", "/metrics", READ, metrics.metrics, {200: TEXT}, any_query=True),
         Endpoint("GET", "/health", None, inspection.health, {200: Health}),
         Endpoint("GET", "/ready", None, inspection.ready, {200: Health}),

@@ -12,7 +12,7 @@ from ..core.cron import MOST_RUNS
 from ..core.lifecycle import DELAY_LIMIT
 from ..core.retry import Backoff
 from ..schedules.schedule import Schedule
-from ..schedules.service import made_rule
+from ..schedules.service import RuleOptions, made_rule
 from ..views import LimitInfo
 from . import scoping
 from .call import Answer, Call, json, nothing
@@ -125,10 +125,8 @@ async def put_schedule(call: Call, name: str, body: NewSchedule) -> Answer:
     job = made_job(parts, body.type, bytes(body.payload), options)
     call.service.policy.check_job(job)
     scoping.check(call.access.scope, job.queue, job.task, "this schedule's job")
-    rule = made_rule(
-        body.cron, body.every, tz=body.tz, catch_up=body.catch_up, jitter=body.jitter, overlap=body.overlap
-    )
-    return json(_out(await app.schedules.keep(app.schedules.of_job(name, job, options, rule))))
+    rule = {option: getattr(body, option) for option in RuleOptions.__annotations__}
+    return json(_out(await app.schedules.keep(app.schedules.of_job(name, job, options, made_rule(body.cron, **rule)))))
 
 
 async def pause_schedule(call: Call, name: str) -> Answer:
@@ -158,16 +156,15 @@ def _out(kept: Schedule) -> ScheduleOut:
 
 
 def endpoints() -> list[Endpoint]:
-    """The routes of schedules."""
     one, out = "/v1/schedules/{name}", {200: ScheduleOut}
     refusals, its = (*REFUSED, OUTCOME_UNKNOWN), scoping.schedule
     ran = (*CHANGED, QUEUE_FULL, *REFUSED)
     return [
         Endpoint("GET", "/v1/schedules", "read", list_schedules, {200: SchedulesOut}, within=scoping.listed_schedules),
-        Endpoint("GET", one, "read", get_schedule, out, problems=(SCHEDULE_NOT_FOUND,), within=its),
-        Endpoint("PUT", one, "operate", put_schedule, out, problems=refusals, within=scoping.kept_schedule),
-        Endpoint("POST", f"{one}/pause", "operate", pause_schedule, out, problems=CHANGED, within=its),
-        Endpoint("POST", f"{one}/resume", "operate", resume_schedule, out, problems=CHANGED, within=its),
-        Endpoint("POST", f"{one}/run", "operate", run_schedule, {200: Ran}, problems=ran, within=its),
-        Endpoint("DELETE", one, "operate", delete_schedule, {204: None}, problems=CHANGED, within=its),
+        Endpoint("GET", one, "read", get_schedule, out, (SCHEDULE_NOT_FOUND,), its),
+        Endpoint("PUT", one, "operate", put_schedule, out, refusals, scoping.kept_schedule),
+        Endpoint("POST", f"{one}/pause", "operate", pause_schedule, out, CHANGED, its),
+        Endpoint("POST", f"{one}/resume", "operate", resume_schedule, out, CHANGED, its),
+        Endpoint("POST", f"{one}/run", "operate", run_schedule, {200: Ran}, ran, its),
+        Endpoint("DELETE", one, "operate", delete_schedule, {204: None}, CHANGED, its),
     ]

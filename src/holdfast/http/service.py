@@ -123,7 +123,6 @@ class Service:
             await self.stopping.wait()
 
     def stream_ended(self) -> None:
-        """Decrement the number of open event streams."""
         self.streams -= 1
 
     def stop(self) -> None:
@@ -139,7 +138,6 @@ class Service:
 
     @property
     def openapi(self) -> bytes:
-        """The OpenAPI document, as JSON."""
         if self._described is None:  # made at the first request for it
             self._described = describe(self.listed)
         return self._described

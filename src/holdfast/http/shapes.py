@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Literal, cast
@@ -146,7 +147,14 @@ class JobOut(msgspec.Struct):
 
 SPELLED = {"type": "task", "status": "state", "attempts": "attempt"}
 """Fields of `JobOut` with another name in Python."""
-_parts = attrgetter(*(SPELLED.get(name, name) for name in JobOut.__struct_fields__))
+
+
+def fields_of_job(kind: type[msgspec.Struct]) -> Callable[[Job], tuple[Any, ...]]:
+    """Reads the fields of an answer from a job."""
+    return attrgetter(*(SPELLED.get(name, name) for name in kind.__struct_fields__))
+
+
+_parts = fields_of_job(JobOut)
 
 
 def job_out(job: Job) -> JobOut:

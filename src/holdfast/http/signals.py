@@ -32,5 +32,4 @@ async def send(call: Call, name: str, body: NewSignal) -> Answer:
 
 
 def endpoints() -> list[Endpoint]:
-    """The route of signals."""
-    return [Endpoint("POST", "/v1/signals/{name}", "submit", send, {200: SignalOut}, problems=(OUTCOME_UNKNOWN,))]
+    return [Endpoint("POST", "/v1/signals/{name}", "submit", send, {200: SignalOut}, (OUTCOME_UNKNOWN,))]

@@ -80,7 +80,6 @@ class StoreRpc:
         self._notifications = Notifications(lambda topic: self._parts.session.store.listen([topic]))
 
     def endpoints(self) -> list[Endpoint]:
-        """The routes of the store protocol."""
         handlers: dict[str, Handler] = {method.name: self._plain(method) for method in rpc.PLAIN}
         handlers[rpc.HELLO.name] = self._hello
         handlers[rpc.WRITE.name] = self._method(rpc.WRITE, self._write, self._worker_sends)

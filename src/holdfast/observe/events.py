@@ -61,18 +61,8 @@ KINDS: dict[str, Kind] = {
 }
 
 _LEVELS = {name: kind.level for name, kind in KINDS.items()}
-_SETTLED = {
-    "succeeded": "job_succeeded",
-    "failed": "job_failed",
-    "dead": "job_dead",
-    "cancelled": "job_cancelled",
-    "released": "job_released",
-    "snoozed": "job_snoozed",
-    "parked": "job_snoozed",
-    "paused": "job_paused",
-    "expired": "job_expired",
-    "lost": "job_lost",
-}
+_SETTLED = {name.removeprefix("job_"): name for name, kind in KINDS.items() if kind.fields[:2] == _ENDED}
+_SETTLED["parked"] = "job_snoozed"
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -136,9 +126,7 @@ Handler = Callable[[Any], object]
 class EventSource(Protocol):
     """A source of events: an app."""
 
-    def on(self, name: str, handler: Handler, /) -> None:
-        """Register a handler for events of this name."""
-        ...
+    def on(self, name: str, handler: Handler, /) -> None: ...
 
 
 class Events:
@@ -158,7 +146,6 @@ class Events:
             self._handlers[one] = (*self._handlers[one], handler)
 
     def off(self, name: str, handler: Handler) -> None:
-        """Unregister a handler."""
         for one in _names(name):
             self._handlers[one] = tuple(other for other in self._handlers[one] if other != handler)
 
@@ -250,7 +237,6 @@ class Events:
             self.emit(SweepEvent("sweep_complete", len(records), tuple(record.id for record in records)))
 
     def worker_started(self, worker: str, queues: tuple[str, ...], slots: int) -> None:
-        """A worker starts to claim jobs."""
         self.emit(WorkerEvent("worker_started", worker, queues, slots))
 
     def worker_stopped(self, worker: str) -> None:

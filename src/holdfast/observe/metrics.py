@@ -95,7 +95,6 @@ class Metrics:
         return registry
 
     def families(self, seen: Seen | None) -> Iterator[Family]:
-        """One metric family per entry of METRICS."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         sums = dict(self.tally.sums)

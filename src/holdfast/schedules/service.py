@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import msgspec
 
@@ -89,19 +89,14 @@ class Schedules:
         /,
         *,
         cron: str | None = None,
-        every: float | timedelta | None = None,
-        tz: str = "UTC",
-        catch_up: int = 1,
-        jitter: float | timedelta = 0.0,
-        overlap: str = "allow",
+        **rule: Unpack[RuleOptions],
     ) -> Schedule:
         """Create or change a schedule.
 
         `call` is a task, its name, or a call with arguments and options: `task.using(queue="x").call(1, 2)`.
         """
         await self._runtime.opened()
-        rule = made_rule(cron, every, tz=tz, catch_up=catch_up, jitter=jitter, overlap=overlap)
-        return await self.keep(self.of_call(name, call, rule))
+        return await self.keep(self.of_call(name, call, made_rule(cron, **rule)))
 
     def of_call(self, name: str, call: Call[Any] | Task[..., Any] | str, rule: Rule) -> Schedule:
         """A validated schedule from a call and a rule; nothing is stored."""
@@ -325,26 +320,24 @@ def _is_due(record: Versioned, now: int) -> bool:
     return seen.next <= now or seen.counted > now + schedule.LATE
 
 
-def made_rule(
-    cron: str | None,
-    every: float | timedelta | None,
-    *,
-    tz: str,
-    catch_up: int,
-    jitter: float | timedelta,
-    overlap: str,
-) -> Rule:
+class RuleOptions(TypedDict, total=False):
+    """The options of a rule besides its cron line; their defaults and meaning are those of `Rule`."""
+
+    every: float | timedelta | None
+    tz: str
+    catch_up: int
+    jitter: float | timedelta
+    overlap: str
+
+
+def made_rule(cron: str | None, **options: Unpack[RuleOptions]) -> Rule:
     """A rule from the arguments of `put`; InvalidJob if they contradict each other."""
+    every, tz, jitter = options.get("every"), options.get("tz", "UTC"), options.get("jitter", 0.0)
     if cron is None and every is not None and tz != "UTC":
         raise InvalidJob(f"tz= needs cron=, not every=: intervals are counted from 1970 in UTC, not in {tz!r}")
-    return Rule(
-        cron=cron,
-        tz=tz,
-        every=None if every is None else checked_seconds(every, "every", positive=True),
-        catch_up=catch_up,
-        jitter=checked_seconds(jitter, "jitter"),
-        overlap=overlap,
-    )
+    seconds = None if every is None else checked_seconds(every, "every", positive=True)
+    checked: dict[str, Any] = {**options, "every": seconds, "jitter": checked_seconds(jitter, "jitter")}
+    return Rule(cron, **checked)
 
 
 async def is_scheduled(session: Session, where: Where) -> bool:

@@ -9,10 +9,7 @@ from collections.abc import Callable
 
 from ..core.errors import ConfigError, HoldfastError
 
-PATCHED = {
-    "gevent.monkey": ("is_module_patched", "threading"),
-    "eventlet.patcher": ("is_monkey_patched", "thread"),
-}
+PATCHED = {"gevent.monkey": ("is_module_patched", "threading"), "eventlet.patcher": ("is_monkey_patched", "thread")}
 """By module, the function that returns whether threads were replaced by greenlets, and its argument."""
 
 PATCHING_SERVERS = {"gunicorn.workers.ggevent": "gevent", "gunicorn.workers.geventlet": "eventlet"}

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -36,6 +36,7 @@ guard: ContextVar[Guard | None] = ContextVar("holdfast_guard", default=None)
 """Checks the jobs and changes that a caller is about to write: raises, or returns the changes to make.
 
 The HTTP server sets it while it serves a client, so that every write of a job passes the same check."""
+T = TypeVar("T")
 Waiter = asyncio.Future[Any]
 Callback = Callable[[bool | HoldfastError], None]
 
@@ -80,17 +81,12 @@ class GroupCommit:
 
     async def note(self, note: Note) -> bool:
         """Write the progress, meta or output of a running job; False if its claim has ended."""
-        waiter = self._loop.create_future()
-        self._notes.append((note, waiter))
-        self._start()
-        return await waiter
+        return await self._pass_in(self._notes, note)
 
     def note_soon(self, note: Note) -> None:
         """Write a note without waiting for the answer; before a settlement that is passed in right after it."""
-        waiter = self._loop.create_future()
+        waiter = self._pass_in(self._notes, note)
         waiter.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._notes.append((note, waiter))
-        self._start()
 
     def settle_soon(self, end: Settlement, done: Callback) -> None:
         """End a claim; `done` is called with whether it was written, or with the error that prevented it."""
@@ -112,23 +108,11 @@ class GroupCommit:
         """Make an operator's changes; False for each job that no longer is as the change expects."""
         if (check := guard.get()) is not None:
             changes = await check((), changes)
-        waiter = self._loop.create_future()
-        self._changes.append((changes, waiter))
-        self._start()
-        return await waiter
+        return await self._pass_in(self._changes, changes)
 
     async def claim(self, ask: Ask) -> Claims:
         """Claim jobs. If the caller is cancelled before it receives them, they are released."""
-        waiter = self._loop.create_future()
-        self._asks.append((ask, waiter))
-        self._start()
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            # Cancelled after the answer arrived but before the caller resumed: nothing else knows these claims.
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self.give_back(waiter.result())
-            raise
+        return await self._delivered(self._pass_in(self._asks, ask), lambda claims: [claims])
 
     async def write(self, batch: Batch) -> Answers:
         """Write a whole batch, such as one of a remote store: it shares a commit, and keeps its own order.
@@ -137,14 +121,21 @@ class GroupCommit:
         """
         if (check := guard.get()) is not None and (batch.inserts or batch.changes):
             batch = msgspec.structs.replace(batch, changes=await check(batch.inserts, batch.changes))
+        return await self._delivered(self._pass_in(self._batches, batch), lambda answers: answers.asks)
+
+    def _pass_in(self, queue: deque[tuple[T, Waiter]], operation: T) -> Waiter:
         waiter = self._loop.create_future()
-        self._batches.append((batch, waiter))
+        queue.append((operation, waiter))
         self._start()
+        return waiter
+
+    async def _delivered(self, waiter: Waiter, claims_in: Callable[[Any], Sequence[Claims]]) -> Any:
         try:
             return await waiter
         except asyncio.CancelledError:
+            # Cancelled after the answer arrived but before the caller resumed: nothing else knows these claims.
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                for claims in waiter.result().asks:
+                for claims in claims_in(waiter.result()):
                     self.give_back(claims)
             raise
 

@@ -31,26 +31,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from ..core import operations as ops
 from ..core.job import NewJob, Record
-from ..core.operations import (
-    Ask,
-    Change,
-    Claims,
-    Found,
-    HeartbeatReply,
-    Holder,
-    HolderInfo,
-    Inserted,
-    Lost,
-    MinuteStats,
-    Note,
-    Printed,
-    QueueStats,
-    Settlement,
-    Tidied,
-    Transitions,
-    Where,
-)
 
 PROMOTE_LIMIT = 1000
 """Due jobs that one claim makes queued per queue, at the least."""
@@ -72,20 +54,20 @@ class Batch(msgspec.Struct, gc=False):
     """Operations that share one commit, applied in the order of these fields."""
 
     inserts: Sequence[NewJob] = ()
-    notes: Sequence[Note] = ()
-    settles: Sequence[Settlement] = ()
-    changes: Sequence[Change] = ()
-    asks: Sequence[Ask] = ()
+    notes: Sequence[ops.Note] = ()
+    settles: Sequence[ops.Settlement] = ()
+    changes: Sequence[ops.Change] = ()
+    asks: Sequence[ops.Ask] = ()
 
 
 class Answers(msgspec.Struct, gc=False):
     """One answer per operation of a Batch, in order. False: the claim has ended, or the job is not as it was seen."""
 
-    inserts: Sequence[Inserted] = ()
+    inserts: Sequence[ops.Inserted] = ()
     notes: Sequence[bool] = ()
     settles: Sequence[bool] = ()
     changes: Sequence[bool] = ()
-    asks: Sequence[Claims] = ()
+    asks: Sequence[ops.Claims] = ()
 
 
 class Versioned(msgspec.Struct, frozen=True, gc=False):
@@ -151,7 +133,7 @@ class Store(Protocol):
         """Enqueue, note, settle, change and claim, in one commit."""
         ...
 
-    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
+    async def heartbeat(self, holders: Sequence[ops.Holder]) -> list[ops.HeartbeatReply]:
         """Renew each holder's lease (creating the holder if missing) and list its claims. Waits for no other write."""
         ...
 
@@ -159,11 +141,11 @@ class Store(Protocol):
         """Deregister holders: remove them, or expire their leases now where they still have claims."""
         ...
 
-    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
+    async def expired(self, limit: int, holder: str | None = None) -> list[ops.Lost]:
         """Claims whose holder's lease has expired; or all claims of one holder whose process is known to have ended."""
         ...
 
-    async def tidy(self, limit: int) -> Tidied:
+    async def tidy(self, limit: int) -> ops.Tidied:
         """Remove at most `limit` each of jobs past their retention, expired keys, and expired holders without jobs."""
         ...
 
@@ -171,7 +153,7 @@ class Store(Protocol):
         """The jobs of these ids, in order."""
         ...
 
-    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
+    async def find(self, where: ops.Where, cursor: str | None, limit: int) -> ops.Found:
         """A page of the jobs that match, newest first."""
         ...
 
@@ -182,18 +164,18 @@ class Store(Protocol):
         """
         ...
 
-    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
+    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
         """The output of a job from this position on, in order: whole pieces of at least `limit` bytes together.
 
         A piece that begins before the position and ends after it is answered whole. [] if there is no more, or no job.
         """
         ...
 
-    async def stats(self) -> list[QueueStats]:
+    async def stats(self) -> list[ops.QueueStats]:
         """Every queue that has jobs or is paused, by name."""
         ...
 
-    async def transitions(self, since: str | None, limit: int) -> Transitions:
+    async def transitions(self, since: str | None, limit: int) -> ops.Transitions:
         """Transitions of jobs since the cursor of an earlier answer; None: from now on.
 
         At most `limit`, or to the end of the commit in which it is reached. Becoming due is not a transition. They are
@@ -202,11 +184,11 @@ class Store(Protocol):
         """
         ...
 
-    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
+    async def stats_by_minute(self, since: int) -> list[ops.MinuteStats]:
         """How many claims ended how, per minute from this time on, by (minute, queue, outcome)."""
         ...
 
-    async def holders(self) -> list[HolderInfo]:
+    async def holders(self) -> list[ops.HolderInfo]:
         """Every known holder, including expired ones that still have claims."""
         ...
 
@@ -332,7 +314,7 @@ class Binding(Protocol):
         """
         ...
 
-    async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[ops.Inserted]:
         """Insert with the user's connection; the jobs exist if and only if its transaction commits.
 
         With a blocking connection it never yields to an event loop, so that blocking code can run it on its own thread.
@@ -344,7 +326,7 @@ class Binding(Protocol):
 class Transacting(Protocol):
     """Implemented by stores that end a job together with the task's own writes (`transactional_completion`)."""
 
-    def transaction(self, end: Callable[[], Settlement]) -> AbstractAsyncContextManager[Any]:
+    def transaction(self, end: Callable[[], ops.Settlement]) -> AbstractAsyncContextManager[Any]:
         """A connection inside a transaction. When the block ends, `end()` is written last, and everything commits.
 
         Raises LeaseLost, and rolls back, if the claim has already ended.

@@ -9,20 +9,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from ..core import operations as ops
 from ..core.job import Record
-from ..core.operations import (
-    Found,
-    HeartbeatReply,
-    Holder,
-    HolderInfo,
-    Lost,
-    MinuteStats,
-    Printed,
-    QueueStats,
-    Tidied,
-    Transitions,
-    Where,
-)
 from .protocol import Answers, Batch, Finding, Versioned
 
 PROTOCOL = 5
@@ -50,7 +38,6 @@ class Method(msgspec.Struct, Generic[A], frozen=True):
     kind: Literal["reads", "repeats", "once"] = "reads"
 
     def reader(self) -> msgspec.json.Decoder[A]:
-        """A decoder for its answer."""
         return msgspec.json.Decoder(self.answer)
 
 
@@ -86,18 +73,18 @@ class Problem(msgspec.Struct, frozen=True):
 
 HELLO = Method[Hello]("hello", tuple[()], Hello)
 WRITE = Method[Answers]("write", tuple[Batch], Answers, "once")
-HEARTBEAT = Method[list[HeartbeatReply]]("heartbeat", tuple[list[Holder]], list[HeartbeatReply], "repeats")
+HEARTBEAT = Method[list[ops.HeartbeatReply]]("heartbeat", tuple[list[ops.Holder]], list[ops.HeartbeatReply], "repeats")
 LEAVE = Method[None]("leave", tuple[list[str]], None, "repeats")
-EXPIRED = Method[list[Lost]]("expired", tuple[int, str | None], list[Lost])
-TIDY = Method[Tidied]("tidy", tuple[int], Tidied, "repeats")
+EXPIRED = Method[list[ops.Lost]]("expired", tuple[int, str | None], list[ops.Lost])
+TIDY = Method[ops.Tidied]("tidy", tuple[int], ops.Tidied, "repeats")
 GET = Method[list[Record | None]]("get", tuple[list[str]], list[Record | None])
-FIND = Method[Found]("find", tuple[Where, str | None, int], Found)
+FIND = Method[ops.Found]("find", tuple[ops.Where, str | None, int], ops.Found)
 KEY_OWNERS = Method[list[str | None]]("key_owners", tuple[list[str]], list[str | None])
-OUTPUT = Method[list[Printed]]("output", tuple[str, int, int], list[Printed])
-STATS = Method[list[QueueStats]]("stats", tuple[()], list[QueueStats])
-TRANSITIONS = Method[Transitions]("transitions", tuple[str | None, int], Transitions)
-STATS_BY_MINUTE = Method[list[MinuteStats]]("stats_by_minute", tuple[int], list[MinuteStats])
-HOLDERS = Method[list[HolderInfo]]("holders", tuple[()], list[HolderInfo])
+OUTPUT = Method[list[ops.Printed]]("output", tuple[str, int, int], list[ops.Printed])
+STATS = Method[list[ops.QueueStats]]("stats", tuple[()], list[ops.QueueStats])
+TRANSITIONS = Method[ops.Transitions]("transitions", tuple[str | None, int], ops.Transitions)
+STATS_BY_MINUTE = Method[list[ops.MinuteStats]]("stats_by_minute", tuple[int], list[ops.MinuteStats])
+HOLDERS = Method[list[ops.HolderInfo]]("holders", tuple[()], list[ops.HolderInfo])
 RECORDS = Method[dict[str, dict[str, Versioned]]]("records", tuple[list[str]], dict[str, dict[str, Versioned]])
 PUT_RECORD = Method[bool]("put_record", tuple[str, str, bytes | None, int | None], bool, "once")
 WARNINGS = Method[list[Finding]]("warnings", tuple[()], list[Finding])

@@ -39,9 +39,7 @@ class AsyncApp(Protocol):
         ...
 
     @property
-    def flows(self) -> Flows:
-        """Jobs that depend on each other."""
-        ...
+    def flows(self) -> Flows: ...
 
 
 class SyncApp:

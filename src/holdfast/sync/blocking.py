@@ -44,9 +44,7 @@ def runs_on(runtime: Runtime) -> Run:
 
 
 @overload
-def blocking(
-    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Any, P], R]: ...
+def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]: ...
 @overload
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], wrap: Callable[[Run, R], S]

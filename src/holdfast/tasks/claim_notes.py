@@ -36,7 +36,6 @@ async def run_on(loop: asyncio.AbstractEventLoop, saving: Coroutine[Any, Any, No
 
 
 def on_loop(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether this code runs on that loop."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
@@ -44,7 +43,6 @@ def on_loop(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def in_a_loop() -> bool:
-    """Whether this code runs on any loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -61,13 +61,7 @@ class DurableSteps:
     """The durable part of a job's context. `Context` documents each method for users."""
 
     def __init__(
-        self,
-        record: Record,
-        write_note: WriteNote,
-        *,
-        loop: asyncio.AbstractEventLoop,
-        clock: Clock,
-        max_payload: int,
+        self, record: Record, write_note: WriteNote, *, loop: asyncio.AbstractEventLoop, clock: Clock, max_payload: int
     ) -> None:
         self._record = record
         self._write_note = write_note
@@ -84,17 +78,14 @@ class DurableSteps:
 
     @property
     def last_checkpoint(self) -> Any:
-        """The last saved value, of an earlier attempt or this one; None if there is none."""
         value = self._memory.value
         return None if value is UNSET else decode_value(bytes(value))
 
     def checkpoint(self, value: Any) -> Awaitable[None]:
-        """Save a value that the next attempt can read."""
         data = encode_value(value, exact=True, what="a checkpoint")
         return stored(self._remember("a checkpoint", lambda memory: memory.with_value(data)), self._loop)
 
     def step(self, name: str, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Run a function once and store its result; a later attempt gets that result instead."""
         self._use("step", checked_text(name, "a step's name", NAME_LIMIT), "give each step a name of its own")
         if not callable(fn):
             raise InvalidJob(f"step {name!r} takes a function and its arguments, not {fn!r:.100}")
@@ -115,7 +106,6 @@ class DurableSteps:
             ended.set_result(None)
 
     def sleep(self, how_long: timedelta | float = 0.0, /, **parts: float) -> Any:
-        """Suspend the job, and resume at this line when the time has passed. The end of the sleep is stored."""
         self._check_between_steps("sleep")
         try:
             seconds = checked_seconds(how_long, "sleep") + timedelta(**parts).total_seconds()
@@ -130,7 +120,6 @@ class DurableSteps:
         return self._after(self._remember("a sleep", _with(begun)), lambda: self._sleep_on(begun))
 
     def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
-        """Suspend the job until this signal arrives, and return its value. The timeout is stored."""
         self._check_between_steps("wait for a signal")
         self._use("signal", checked_name(name, "signal"), "keep its value, or wait for a signal of another name")
         limit = None if timeout is None else max(LEAST_WAIT, checked_seconds(timeout, "timeout"))

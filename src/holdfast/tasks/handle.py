@@ -38,34 +38,22 @@ class BlockingHandle(Protocol[R_co]):
 class Blocking(Protocol):
     """The blocking side of an app, as far as handles need it."""
 
-    def wrap(self, handle: Handle[R], /) -> BlockingHandle[R]:
-        """A handle for blocking code."""
-        ...
+    def wrap(self, handle: Handle[R], /) -> BlockingHandle[R]: ...
 
 
 class HandleClient(Protocol):
     """The operations of an app that a handle uses."""
 
     @property
-    def sync(self) -> Blocking:
-        """Its blocking side."""
-        ...
+    def sync(self) -> Blocking: ...
 
-    def decode_result(self, record: Record, /) -> Any:
-        """A stored result as a value, by the codec of its task if the app knows it."""
-        ...
+    def decode_result(self, record: Record, /) -> Any: ...
 
-    def job(self, id: str) -> Coroutine[Any, Any, Job]:
-        """One job as it is now."""
-        ...
+    def job(self, id: str) -> Coroutine[Any, Any, Job]: ...
 
-    def ended(self, id: str, timeout: float | None = None) -> Coroutine[Any, Any, Record]:
-        """The stored job after it has ended."""
-        ...
+    def ended(self, id: str, timeout: float | None = None) -> Coroutine[Any, Any, Record]: ...
 
-    def cancel(self, id: str) -> Coroutine[Any, Any, bool]:
-        """End a waiting job, ask a running one to stop."""
-        ...
+    def cancel(self, id: str) -> Coroutine[Any, Any, bool]: ...
 
 
 class Handle(Generic[R]):

@@ -41,9 +41,7 @@ class LimitedTask(Protocol):
     codec: Any
     arguments: Arguments
 
-    def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The call of a payload."""
-        ...
+    def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -160,14 +158,12 @@ def limit(
 
 
 def given_limit(given: Any) -> Limit:
-    """A checked `limit=` option."""
     if not isinstance(given, Limit):
         raise InvalidJob(f"limit= must be made by holdfast.limit(…), such as limit(concurrency=2), not {given!r:.100}")
     return given
 
 
 def given_limits(given: Any) -> dict[str, Limit]:
-    """The checked `queue_limits=` option."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"queue_limits= must be a dict of limits by queue, not {given!r:.100}")
     limits = cast("Mapping[Any, Any]", given)

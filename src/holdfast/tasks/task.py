@@ -12,9 +12,7 @@ from ..core.errors import ConfigError, InvalidJob
 from ..core.job import NewJob
 from ..core.retry import Backoff, RetryRule
 from ..core.settings import Settings, parse, size
-from ..core.validation import (
-    checked_name,
-)
+from ..core.validation import checked_name
 from .batch import batching
 from .context import Context
 from .handle import Blocking, BlockingHandle, Handle
@@ -43,39 +41,24 @@ class BlockingTask(Protocol[P, R_co]):
 class BlockingTasks(Blocking, Protocol):
     """The blocking side of an app, as far as tasks need it."""
 
-    def task(self, task: Task[P, R], options: Options, /) -> BlockingTask[P, R]:
-        """A task for blocking code."""
-        ...
+    def task(self, task: Task[P, R], options: Options, /) -> BlockingTask[P, R]: ...
 
 
 class TaskClient(Protocol):
     """The operations of an app that a task uses."""
 
     @property
-    def sync(self) -> BlockingTasks:
-        """Its blocking side."""
-        ...
+    def sync(self) -> BlockingTasks: ...
 
     def enqueue_call(
         self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Coroutine[Any, Any, Handle[R]]:
-        """Store one call of a task as a job."""
-        ...
+    ) -> Coroutine[Any, Any, Handle[R]]: ...
 
     def new_job(
-        self,
-        settings: Settings,
-        task: Task[..., Any],
-        options: Options,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> NewJob:
-        """The checked job of a call; nothing is stored yet."""
-        ...
+        self, settings: Settings, task: Task[..., Any], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> NewJob: ...
 
-    def known_store_id(self) -> str | None:
-        """The id of the store, if the open session knows it."""
-        ...
+    def known_store_id(self) -> str | None: ...
 
 
 class Task(Generic[P, R]):
@@ -178,7 +161,6 @@ class Task(Generic[P, R]):
         return self._bytes(self.codec.dumps((tuple(opened(args)), opened(kwargs))))
 
     def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The call of a payload."""
         if self.codec is not None:
             return self.codec.loads(payload)
         return self.arguments.decode(payload)

@@ -61,7 +61,6 @@ class Webhook(msgspec.Struct, frozen=True, omit_defaults=True):
     tasks: tuple[str, ...] = ()
 
     def wants(self, event: JobEvent) -> bool:
-        """Whether the event matches this webhook."""
         return (
             event.name in self.events
             and (not self.queues or event.queue in self.queues)
@@ -203,14 +202,7 @@ class Feed:
         proof = proof_of(self._session.settings.secret[0], store, id, hook.name, message)
         payload = msgspec.json.encode({"webhook": hook.name, "message": message, "proof": proof})
         return NewJob(
-            id,
-            TASK,
-            QUEUE,
-            payload,
-            max_attempts=ATTEMPTS,
-            timeout=TIMEOUT,
-            nonce=entropy.token(),
-            retry=BACKOFF,
+            id, TASK, QUEUE, payload, max_attempts=ATTEMPTS, timeout=TIMEOUT, nonce=entropy.token(), retry=BACKOFF
         )
 
 

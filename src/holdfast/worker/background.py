@@ -78,7 +78,6 @@ def start(service: Service, key: str, url: str) -> tuple[int, list[int]]:
 
 
 def main() -> None:
-    """Entry point of the supervisor's process."""
     signal.signal(signal.SIGHUP, ignore_signal)  # until the supervisor handles it
     service = msgspec.json.decode(sys.argv[1], type=Service)
     key, fd = sys.argv[2], int(sys.argv[3])

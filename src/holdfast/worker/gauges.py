@@ -78,7 +78,6 @@ class Gauges:
             return None
 
     async def close(self) -> None:
-        """Stop serving."""
         if self._opening is not None:
             self._opening.cancel()
         if self._server is not None:

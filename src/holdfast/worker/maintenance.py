@@ -29,7 +29,6 @@ class Maintenance:
         self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
-        """Stop the maintenance."""
         self._task.cancel()
 
     async def _run(self) -> None:

@@ -119,7 +119,6 @@ class Member:
 
 
 def main() -> None:
-    """Entry point of a worker process."""
     signal.signal(signal.SIGHUP, ignore_signal)
     service = msgspec.json.decode(sys.argv[1], type=Service)
     set_up(service.log_level, service.log_format)

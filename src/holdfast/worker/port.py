@@ -89,7 +89,6 @@ class _Handler(WSGIRequestHandler):
     timeout = SILENCE_LIMIT
 
     def parse_request(self) -> bool:
-        """Parse the request headers."""
         try:
             return super().parse_request()
         finally:

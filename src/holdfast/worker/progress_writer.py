@@ -36,7 +36,6 @@ class ProgressWriter:
         self._loop = asyncio.get_running_loop()
 
     def context(self, record: Record) -> Context:
-        """The context of a claim."""
         max_payload, max_output = self._limits()
         return Context(
             record,

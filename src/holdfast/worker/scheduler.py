@@ -20,7 +20,6 @@ class Scheduler:
         self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
-        """Stop enqueuing runs."""
         self._task.cancel()
 
     async def _run(self) -> None:

@@ -67,7 +67,6 @@ class Refusal(msgspec.Struct, frozen=True):
         return cls(next(known, HoldfastError.__name__), message)
 
     def error(self) -> HoldfastError:
-        """The original error."""
         kind = next((kind for kind in SENT_ERRORS if kind.__name__ == self.kind), HoldfastError)
         return kind(self.message)
 
@@ -114,10 +113,10 @@ def ignore_signal(*_: object) -> None:
     """A handler that does nothing. Unlike SIG_IGN, it is not inherited by programs that a task starts."""
 
 
-def resident(pid: int | None = None) -> int | None:
-    """Resident memory of a process in bytes; None if the platform does not report it."""
+def resident() -> int | None:
+    """Resident memory of this process in bytes; None if the platform does not report it."""
     try:
-        with open(f"/proc/{pid or 'self'}/statm", "rb") as file:
+        with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return None

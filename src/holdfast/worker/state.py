@@ -62,12 +62,10 @@ def store_key(app: Holdfast) -> str:
 
 
 def log_path(key: str) -> Path:
-    """The log file of a background supervisor."""
     return folder() / f"{key}.log"
 
 
 def enter(key: str, count: int, log: str | None = None) -> Path:
-    """Write the state file of this process."""
     me = Running(os.getpid(), own_start(), SystemClock().boot_id(), key, count, log)
     path = folder() / f"{key}-{me.pid}.json"
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

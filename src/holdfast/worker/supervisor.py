@@ -136,9 +136,7 @@ class Supervisor:
         self._loop.add_signal_handler(signal.SIGCHLD, self._changed.set)
         if self._service.metrics is not None:
             self._gauges = Gauges(
-                self._service.metrics,
-                lambda: sum(one.active for one in self._children),
-                self._service.metrics_prefix,
+                self._service.metrics, lambda: sum(one.active for one in self._children), self._service.metrics_prefix
             )
             await self._gauges.open(patient=self._service.handover)
         for _ in range(self._service.count):

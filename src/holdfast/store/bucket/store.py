@@ -7,22 +7,10 @@ from copy import copy
 from itertools import islice
 from typing import Any, TypeVar
 
+from ...core import operations as ops
 from ...core.clock import MICROS, Clock, SystemClock, fresh_entropy
 from ...core.errors import ConfigError
 from ...core.job import TERMINAL, Record
-from ...core.operations import (
-    Found,
-    HeartbeatReply,
-    Holder,
-    HolderInfo,
-    Lost,
-    MinuteStats,
-    Printed,
-    QueueStats,
-    Tidied,
-    Transitions,
-    Where,
-)
 from ..protocol import Answers, Batch, Cost, Finding, Listener, Versioned
 from ..reference.jobs import Holding, read_output
 from .contents import Gone
@@ -50,12 +38,7 @@ class BucketStore:
     name = "bucket"
 
     def __init__(
-        self,
-        bucket: Bucket,
-        pace: Pace | None = None,
-        *,
-        clock: Clock | None = None,
-        _shared: Shared | None = None,
+        self, bucket: Bucket, pace: Pace | None = None, *, clock: Clock | None = None, _shared: Shared | None = None
     ) -> None:
         if not isinstance(bucket, Bucket):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"a bucket needs get, put_if_absent, list and delete; {type(bucket).__name__} lacks some")
@@ -126,8 +109,8 @@ class BucketStore:
 
         return await self._shared.run(work)
 
-    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
-        async def work(engine: Engine) -> list[HeartbeatReply]:
+    async def heartbeat(self, holders: Sequence[ops.Holder]) -> list[ops.HeartbeatReply]:
+        async def work(engine: Engine) -> list[ops.HeartbeatReply]:
             return (await engine.write(WriteRequest(heartbeats=list(holders)))).heartbeats
 
         return await self._shared.run(work) if holders else []
@@ -140,8 +123,8 @@ class BucketStore:
 
         await self._shared.run(work)
 
-    async def tidy(self, limit: int) -> Tidied:
-        async def work(engine: Engine) -> Tidied:
+    async def tidy(self, limit: int) -> ops.Tidied:
+        async def work(engine: Engine) -> ops.Tidied:
             replica, now = await engine.recent(), engine.clock.now()
             holders = replica.jobs.holders.values()
             gone = [(h.holder.id, h.heartbeat) for h in holders if not h.jobs and engine.watch.ended(replica, h)]
@@ -150,7 +133,7 @@ class BucketStore:
             late = replica.jobs.standing.waiting_for_rates(now)
             stalled = engine.stalls.over(late, int(engine.clock.monotonic() * MICROS))
             if not (gone or jobs or keys or over or stalled):
-                return Tidied()
+                return ops.Tidied()
             return (await engine.write(WriteRequest(tidies=[Tidy(limit, gone, stalled)]))).tidied[0]
 
         return await self._shared.run(work)
@@ -163,8 +146,8 @@ class BucketStore:
 
     # -- leases
 
-    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
-        async def work(engine: Engine) -> list[Lost]:
+    async def expired(self, limit: int, holder: str | None = None) -> list[ops.Lost]:
+        async def work(engine: Engine) -> list[ops.Lost]:
             replica = await (engine.recent() if holder is None else engine.view())
 
             def ended(known: Holding) -> bool:
@@ -176,11 +159,13 @@ class BucketStore:
 
         return await self._shared.run(_again(work))
 
-    async def holders(self) -> list[HolderInfo]:
-        async def work(engine: Engine) -> list[HolderInfo]:
+    async def holders(self) -> list[ops.HolderInfo]:
+        async def work(engine: Engine) -> list[ops.HolderInfo]:
             replica, watch = await engine.view(), engine.watch
             return [
-                HolderInfo(h.holder, h.heartbeat, watch.silent(replica, h), not watch.ended(replica, h), tuple(h.jobs))
+                ops.HolderInfo(
+                    h.holder, h.heartbeat, watch.silent(replica, h), not watch.ended(replica, h), tuple(h.jobs)
+                )
                 for h in replica.jobs.holders.values()
             ]
 
@@ -198,8 +183,8 @@ class BucketStore:
 
         return await self._shared.run(_again(work))
 
-    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
-        async def work(engine: Engine) -> Found:
+    async def find(self, where: ops.Where, cursor: str | None, limit: int) -> ops.Found:
+        async def work(engine: Engine) -> ops.Found:
             replica = await engine.view()
             before = int(cursor) if cursor is not None else None
             page = [copy(record) for record in islice(replica.jobs.newest(where, before), limit + 1)]
@@ -207,7 +192,7 @@ class BucketStore:
                 page += await engine.contents.newest_ended(replica, where, before, limit + 1)
                 page = sorted(page, key=lambda record: record.seq, reverse=True)[: limit + 1]
             await engine.contents.fill(page[:limit])
-            return Found(page[:limit], str(page[limit - 1].seq) if len(page) > limit else None)
+            return ops.Found(page[:limit], str(page[limit - 1].seq) if len(page) > limit else None)
 
         return await self._shared.run(_again(work))
 
@@ -218,8 +203,8 @@ class BucketStore:
 
         return await self._shared.run(work)
 
-    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
-        async def work(engine: Engine) -> list[Printed]:
+    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
+        async def work(engine: Engine) -> list[ops.Printed]:
             replica = await engine.view()
             if id in replica.jobs.jobs:
                 return replica.jobs.output(id, position, limit)
@@ -228,21 +213,21 @@ class BucketStore:
 
         return await self._shared.run(_again(work))
 
-    async def stats(self) -> list[QueueStats]:
-        async def work(engine: Engine) -> list[QueueStats]:
+    async def stats(self) -> list[ops.QueueStats]:
+        async def work(engine: Engine) -> list[ops.QueueStats]:
             replica = await engine.view()
             found = {queue.name: queue for queue in replica.jobs.stats()}
             for archived in replica.archived.values():
                 for name, counts in archived.counts.items():
-                    known = found.get(name) or QueueStats(name, {})
+                    known = found.get(name) or ops.QueueStats(name, {})
                     total = {s: known.counts.get(s, 0) + counts.get(s, 0) for s in {*known.counts, *counts}}
-                    found[name] = QueueStats(name, total, known.oldest, known.paused)
+                    found[name] = ops.QueueStats(name, total, known.oldest, known.paused)
             return [found[name] for name in sorted(found)]
 
         return await self._shared.run(work)
 
-    async def transitions(self, since: str | None, limit: int) -> Transitions:
-        async def work(engine: Engine) -> Transitions:
+    async def transitions(self, since: str | None, limit: int) -> ops.Transitions:
+        async def work(engine: Engine) -> ops.Transitions:
             replica = await engine.view()
             answer = replica.jobs.transitions_since(since, limit)
             engine.record_transitions()
@@ -250,8 +235,8 @@ class BucketStore:
 
         return await self._shared.run(work)
 
-    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
-        async def work(engine: Engine) -> list[MinuteStats]:
+    async def stats_by_minute(self, since: int) -> list[ops.MinuteStats]:
+        async def work(engine: Engine) -> list[ops.MinuteStats]:
             return (await engine.view()).jobs.minutes_since(since)
 
         return await self._shared.run(work)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -16,8 +17,9 @@ from ...core import waiting
 from ...core.clock import MICROS
 from ...core.job import TERMINAL, NewJob
 from ...core.operations import Ask, Claims, Inserted, Note, Settlement
+from ..json_columns import json_or_null, to_json
 from ..protocol import Answers, Batch
-from .rows import json_or_null, record, to_json
+from .rows import record
 
 UNSET = msgspec.UNSET
 
@@ -63,15 +65,12 @@ class Call:
         printed = [note for note in notes if note.output is not UNSET]
         pieces = [note.output for note in printed if note.output is not UNSET]
         return (
-            [claim[0] for claim in claims],
-            [claim[1] for claim in claims],
-            [claim[2] for claim in claims],
-            _some([None if note.progress is UNSET else note.progress for note in said]),
-            _some([None if note.checkpoint is UNSET else note.checkpoint for note in said]),
+            *map(list, zip(*claims, strict=True)),
+            *(_some([_set(getattr(note, name)) for note in said]) for name in ("progress", "checkpoint")),
             _some([None if note.checkpoint is UNSET else note.saves for note in said]),
-            _some([None if note.pid is UNSET else note.pid for note in said]),
+            _some([_set(note.pid) for note in said]),
             _some([None if note.meta is UNSET else to_json(note.meta).decode() for note in said]),
-            _some([None if note.rest is UNSET else note.rest for note in said]),
+            _some([_set(note.rest) for note in said]),
             [self._notes[note.seq, note.fence, note.token] for note in printed] or None,
             [piece.at for piece in pieces] or None,
             [piece.data for piece in pieces] or None,
@@ -103,28 +102,28 @@ class Call:
         if not plain:
             return (*(None,) * 15, others)
         chosen = [ends[at] for at in plain]
+
+        def column(name: str) -> list[Any]:
+            return [getattr(end, name) for end in chosen]
+
+        def marked(name: str) -> list[Any] | None:
+            values = column(name)
+            return values if any(values) else None
+
         return (
-            [end.id for end in chosen],
-            [end.seq for end in chosen],
-            [end.fence for end in chosen],
-            [end.token for end in chosen],
-            [end.nonce for end in chosen],
+            *map(column, ("id", "seq", "fence", "token", "nonce")),
             None if all(end.state == "succeeded" for end in chosen) else [str(end.state) for end in chosen],
-            [end.attempt for end in chosen],
-            [end.quarantined for end in chosen] if any(end.quarantined for end in chosen) else None,
-            [end.crashes for end in chosen] if any(end.crashes for end in chosen) else None,
-            _some([end.result for end in chosen]),
-            _some([end.error for end in chosen]),
-            _some([end.traceback for end in chosen]),
-            [end.keep for end in chosen],
-            [end.key_keep for end in chosen] if any(end.key is not None for end in chosen) else None,
-            [end.record_end for end in chosen] if any(end.record_end for end in chosen) else None,
+            column("attempt"),
+            *map(marked, ("quarantined", "crashes")),
+            *(_some(column(name)) for name in ("result", "error", "traceback")),
+            column("keep"),
+            column("key_keep") if any(end.key is not None for end in chosen) else None,
+            marked("record_end"),
             others,
         )
 
     @property
     def queues(self) -> Sequence[str]:
-        """The queues of the ask."""
         return self._batch.asks[0].queues if self._batch.asks else ()
 
     # -- the answer
@@ -171,20 +170,15 @@ def _is_plain(new: NewJob) -> bool:
     return new.key is None and new.max_depth is None and (new.limit_key is None or not new.limit_key.weight)
 
 
+_plain = attrgetter(
+    "id", "queue", "task", "priority", "delay", "run_at", "payload", "codec", "max_attempts", "timeout", "nonce"
+)
+
+
 def lone_arguments(new: NewJob, *, with_hint: bool) -> Sequence[Any]:
     """The arguments of holdfast.insert_one."""
     return (
-        new.id,
-        new.queue,
-        new.task,
-        new.priority,
-        new.delay,
-        new.run_at,
-        new.payload,
-        new.codec,
-        new.max_attempts,
-        new.timeout,
-        new.nonce,
+        *_plain(new),
         json_or_null(new.tags) if new.tags else None,
         json_or_null(new.meta) if new.meta else None,
         None if new.retry is None else to_json(new.retry).decode(),
@@ -273,6 +267,10 @@ def _both(first: Note, second: Note) -> Note:
     if second.meta is not UNSET:
         changed["meta"] = second.meta if first.meta is UNSET else {**first.meta, **second.meta}
     return msgspec.structs.replace(first, **changed)
+
+
+def _set(value: Any) -> Any:
+    return None if value is UNSET else value
 
 
 def _some(values: list[Any]) -> list[Any] | None:

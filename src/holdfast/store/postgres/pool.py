@@ -138,7 +138,6 @@ class Pool:
         self._used -= 1
 
     def give(self, link: Link) -> None:
-        """Return a connection to the pool."""
         if self._closed:
             link.raw.terminate()
         elif not link.raw.is_closed():

@@ -8,18 +8,13 @@ from typing import Any
 import msgspec
 
 from ...core import waiting
-from ...core.job import STORED, Attempt, LimitKey, Record, raw_text
-from ...core.retry import Backoff
+from ...core.job import STORED, LimitKey, Record
+from ..json_columns import json_or_null, read_json, set_lists, to_json
 
 COLUMNS = STORED
 PLAIN = COLUMNS.index("tags")
 """Columns before this one come from the driver as a Record has them."""
 
-to_json = msgspec.json.encode
-_tags = msgspec.json.Decoder(tuple[str, ...]).decode
-_meta = msgspec.json.Decoder(dict[str, Any]).decode
-_retry = msgspec.json.Decoder(Backoff).decode
-_history = msgspec.json.Decoder(tuple[Attempt, ...]).decode
 _limit_key = msgspec.json.Decoder(LimitKey).decode
 
 
@@ -30,35 +25,15 @@ def record(row: Any, at: int = 0) -> Record:
     """
     damage: dict[str, str] = {}
     made = Record(*row[at : at + PLAIN])
-    tags, meta, retry, history, waiting_for, limit_key, made.extra, made.saves, made.changed_at = row[
-        at + PLAIN : at + PLAIN + 9
-    ]
-    if tags is not None:
-        made.tags = _read(_tags, tags, (), "tags", damage)
-    if meta is not None:
-        made.meta = _read(_meta, meta, {}, "meta", damage)
-    if retry is not None:
-        made.retry = _read(_retry, retry, None, "retry", damage)
-    if history is not None:
-        made.history = _read(_history, history, (), "history", damage)
+    at += PLAIN
+    set_lists(made, row[at : at + 4], damage)
+    waiting_for, limit_key, made.extra, made.saves, made.changed_at = row[at + 4 : at + 9]
     made.waiting_for = waiting.read(waiting_for)
     if limit_key is not None:
-        made.limit_key = _read(_limit_key, limit_key, None, "limit_key", damage)
+        made.limit_key = read_json(_limit_key, limit_key, None, "limit_key", damage)
     if damage:
         made.damage = damage
     return made
-
-
-def _read(decode: Any, text: str, otherwise: Any, name: str, damage: dict[str, str]) -> Any:
-    try:
-        return decode(text)
-    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
-        damage[name] = raw_text(text)
-        return otherwise
-
-
-def json_or_null(value: Any) -> str | None:
-    return to_json(value).decode() if value else None
 
 
 def row(kept: Record) -> Sequence[Any]:

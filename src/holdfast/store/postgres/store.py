@@ -8,26 +8,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from ...core import operations as ops
 from ...core.clock import MICROS
 from ...core.errors import HoldfastError, StoreUnavailable
 from ...core.job import NewJob, Record
-from ...core.operations import (
-    Found,
-    HeartbeatReply,
-    HeldClaim,
-    Holder,
-    HolderInfo,
-    Inserted,
-    Lost,
-    MinuteStats,
-    Printed,
-    QueueStats,
-    Settlement,
-    Tidied,
-    Transitions,
-    Where,
-    holder_of,
-)
+from ..json_columns import to_json
 from ..protocol import Answers, Batch, Finding, Listener, Versioned, records_of
 from . import bound, doctor, observe, round_trips, schema, sql, transitions, trouble
 from .call import Call, is_lone, lone_arguments
@@ -35,7 +20,7 @@ from .driver import asyncpg
 from .generations import Generations
 from .place import Place, from_url
 from .pool import Link, Pool, connect
-from .rows import record, to_json
+from .rows import record
 from .transaction import Transactions
 from .wake import DeafEar, Ear, Listeners, PostgresEar
 
@@ -251,14 +236,14 @@ class PostgresStore:
             self._signal.publish(hint)
         return answers
 
-    async def _insert_one(self, new: NewJob) -> Inserted:
+    async def _insert_one(self, new: NewJob) -> ops.Inserted:
         values = lone_arguments(new, with_hint=self._signal is not None)
         [(answer,)] = await self._run(lambda link: link.fetch(self._insert_statement, *values))
         if answer == "exists":
-            return Inserted("exists", new.id)
+            return ops.Inserted("exists", new.id)
         if answer is not None and self._signal is not None:
             self._signal.publish(answer.removeprefix("hint "))
-        return Inserted("created", new.id)
+        return ops.Inserted("created", new.id)
 
     def _answer(self, call: Call, rows: Sequence[Any]) -> tuple[Answers, bool]:
         answers, hint, worn, again = call.answers(rows)
@@ -271,18 +256,18 @@ class PostgresStore:
     def check_bound(self, connection: Any) -> None:
         bound.kind(connection)
 
-    async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[ops.Inserted]:
         return await bound.insert_bound(connection, self.place, jobs)
 
     @asynccontextmanager
-    async def transaction(self, end: Callable[[], Settlement]) -> AsyncGenerator[Any, None]:
+    async def transaction(self, end: Callable[[], ops.Settlement]) -> AsyncGenerator[Any, None]:
         self._open_pool()
         if self._transactions is None:
             self._transactions = Transactions(self.place)
         async with self._transactions.begin(end) as connection:
             yield connection
 
-    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
+    async def heartbeat(self, holders: Sequence[ops.Holder]) -> list[ops.HeartbeatReply]:
         ids = [holder.id for holder in holders]
 
         async def work(link: Link) -> tuple[list[Any], list[Any]]:
@@ -293,11 +278,11 @@ class PostgresStore:
             return renewed, await link.fetch(self._say(sql.CLAIMS_OF), ids)
 
         renewed, rows = await self._run(work)
-        held: dict[str, list[HeldClaim]] = {}
+        held: dict[str, list[ops.HeldClaim]] = {}
         for row in rows:
-            held.setdefault(row[0], []).append(HeldClaim(*row[1:]))
+            held.setdefault(row[0], []).append(ops.HeldClaim(*row[1:]))
         numbers = dict[str, int](renewed)
-        return [HeartbeatReply(numbers[id], tuple(held.get(id, ()))) for id in ids]
+        return [ops.HeartbeatReply(numbers[id], tuple(held.get(id, ()))) for id in ids]
 
     async def leave(self, holders: Sequence[str]) -> None:
         async def work(link: Link) -> None:
@@ -306,11 +291,11 @@ class PostgresStore:
 
         await self._run(work)
 
-    async def tidy(self, limit: int) -> Tidied:
+    async def tidy(self, limit: int) -> ops.Tidied:
         [row] = await self._run(lambda link: link.fetch(self._say(sql.TIDY), limit))
         if self._generations is not None:
             await self._generations.tidy()
-        return Tidied(*row)
+        return ops.Tidied(*row)
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         async def work(link: Link) -> bool:
@@ -331,9 +316,9 @@ class PostgresStore:
 
     # -- reading
 
-    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
+    async def expired(self, limit: int, holder: str | None = None) -> list[ops.Lost]:
         rows = await self._fetch(sql.LOST if holder is None else sql.LOST_OF, limit, holder)
-        return [Lost(record(row), row[-1]) for row in rows]
+        return [ops.Lost(record(row), row[-1]) for row in rows]
 
     async def get(self, ids: Sequence[str]) -> list[Record | None]:
         if not ids:
@@ -341,10 +326,10 @@ class PostgresStore:
         found = {kept.id: kept for kept in map(record, await self._fetch(sql.GET, list(ids)))}
         return [found.get(id) for id in ids]
 
-    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
+    async def find(self, where: ops.Where, cursor: str | None, limit: int) -> ops.Found:
         statement, values = observe.find(where, cursor, limit + 1)
         rows = await self._fetch(statement, *values)
-        return Found([record(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None)
+        return ops.Found([record(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None)
 
     async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
         if not keys:
@@ -352,10 +337,10 @@ class PostgresStore:
         found = dict[str, str](await self._fetch(sql.KEY_OWNERS, list(keys)))
         return [found.get(key) for key in keys]
 
-    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
-        return [Printed(*row) for row in await self._fetch(sql.OUTPUT, id, position, limit)]
+    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
+        return [ops.Printed(*row) for row in await self._fetch(sql.OUTPUT, id, position, limit)]
 
-    async def stats(self) -> list[QueueStats]:
+    async def stats(self) -> list[ops.QueueStats]:
         paused = set(await records_of(self, "pause"))
         counts: dict[str, dict[str, int]] = {name: {} for name in paused}
         oldest: dict[str, int] = {}
@@ -363,15 +348,15 @@ class PostgresStore:
             counts.setdefault(queue, {})[state] = count
             if first is not None:
                 oldest[queue] = first
-        return [QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
+        return [ops.QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
 
-    async def transitions(self, since: str | None, limit: int) -> Transitions:
+    async def transitions(self, since: str | None, limit: int) -> ops.Transitions:
         return await self._read(lambda link: transitions.transitions(link, self._say, since, limit))
 
-    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
-        return [MinuteStats(*row) for row in await self._fetch(sql.MINUTES, since)]
+    async def stats_by_minute(self, since: int) -> list[ops.MinuteStats]:
+        return [ops.MinuteStats(*row) for row in await self._fetch(sql.MINUTES, since)]
 
-    async def holders(self) -> list[HolderInfo]:
+    async def holders(self) -> list[ops.HolderInfo]:
         async def work(link: Link) -> tuple[list[Any], list[Any]]:
             async with link.raw.transaction(isolation="repeatable_read", readonly=True):
                 known = await link.fetch(self._say(sql.HOLDERS))
@@ -382,7 +367,7 @@ class PostgresStore:
         for row in rows:
             jobs.setdefault(row[0], []).append(row[1])
         return [
-            HolderInfo(holder_of(id, about), heartbeat, max(0, age) / MICROS, alive, tuple(jobs.get(id, ())))
+            ops.HolderInfo(ops.holder_of(id, about), heartbeat, max(0, age) / MICROS, alive, tuple(jobs.get(id, ())))
             for about, heartbeat, age, alive, id in known
         ]
 

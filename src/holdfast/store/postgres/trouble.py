@@ -37,11 +37,7 @@ _REFUSED = (
     asyncpg.PostgresSystemError,
     asyncpg.InternalServerError,
 )
-_NO_SERVER = (
-    "server login has been failing",
-    "pgbouncer cannot connect to server",
-    "query_wait_timeout",
-)
+_NO_SERVER = ("server login has been failing", "pgbouncer cannot connect to server", "query_wait_timeout")
 """pgbouncer's messages to clients that wait for a server. All its errors have SQLSTATE 08P01, so only the text differs
 from "server conn crashed?", after which the outcome is unknown. Any other text counts as unknown too.
 """

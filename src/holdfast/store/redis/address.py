@@ -53,7 +53,6 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(url: Url) -> Address:
-    """The address that a URL names."""
     secure, _, kind = url.scheme.partition("+")
     options, path = url.options, url.path
     if url.username and url.password is None:
@@ -73,9 +72,7 @@ def parse(url: Url) -> Address:
     durability = options.get("durability", "server")
     if durability not in DURABILITIES:
         raise url.wrong(f"durability must be one of {', '.join(DURABILITIES)}")
-    verify = options.get("verify", "yes")
-    if verify not in ("yes", "no"):
-        raise url.wrong("verify must be yes or no")
+    verify = url.verifies()
     prefix = options.get("prefix", DEFAULT_PREFIX)
     if not prefix or "{" in prefix or "}" in prefix:
         raise url.wrong("prefix must have at least one character and no braces")
@@ -83,12 +80,6 @@ def parse(url: Url) -> Address:
         raise url.wrong("the database must be a number, as in redis://host:6379/0")
     if kind == "cluster" and db not in ("", "0"):
         raise url.wrong("a cluster has only database 0; use ?prefix= to separate stores")
-    try:
-        timeout = float(options.get("timeout", "10"))
-    except ValueError:
-        timeout = 0.0
-    if not 0 < timeout < 1e6:
-        raise url.wrong("timeout must be a number of seconds above 0")
     port = 26379 if kind == "sentinel" else 6379
     return Address(
         nodes=tuple((host or "localhost", given or port) for host, given in url.hosts),
@@ -97,14 +88,10 @@ def parse(url: Url) -> Address:
         db=int(db or 0),
         username=url.username or None,
         password=url.password or None,
-        sentinel_username=options.get("sentinel_username"),
-        sentinel_password=options.get("sentinel_password"),
         tls=secure == "rediss",
-        ca=options.get("ca"),
-        cert=options.get("cert"),
-        key=options.get("key"),
-        verify=verify == "yes",
+        **{name: options.get(name) for name in ("sentinel_username", "sentinel_password", "ca", "cert", "key")},
+        verify=verify,
         prefix=prefix,
         durability=durability,
-        timeout=timeout,
+        timeout=url.timeout(10.0),
     )

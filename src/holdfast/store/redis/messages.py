@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import field
 
+from ...core.job import Attempt
 from ...core.retry import Backoff
 
 Index = int
@@ -235,17 +236,8 @@ class WholeMutable(Mutable, frozen=True, gc=False):
     """The name of the limit key of a running job."""
 
 
-class Line(Message):
-    """A line of a job's history, as JSON."""
-
-    number: int
-    fence: int
-    reset_count: int
-    worker: str | None
-    started_at: Micros | None
-    ended_at: Micros
-    outcome: str
-    error: str | None
+class Line(Attempt, frozen=True, gc=False, array_like=True):
+    """A line of a job's history, as a JSON array."""
 
 
 # -- the arguments of scripts that take no message

@@ -12,20 +12,7 @@ from ...core.clock import MICROS
 from ...core.job import Attempt, LimitKey, NewJob
 from ...core.operations import HANDLED, Ask, Change, Holder, Note, Patch, Settlement, Where
 from ..protocol import Batch
-from .messages import (
-    AskMessage,
-    BatchMessage,
-    ChangeMessage,
-    CheckpointMessage,
-    EndMessage,
-    FindMessage,
-    NewMessage,
-    NoteMessage,
-    OneArguments,
-    OutputMessage,
-    PlainEndMessage,
-    PlainNewMessage,
-)
+from . import messages as m
 from .names import LETTER, LETTERS
 
 UNSET = msgspec.UNSET
@@ -47,7 +34,7 @@ def micros(seconds: float) -> int:
 def pack_batch(batch: Batch) -> Args:
     """The arguments of the write script."""
     args: Args = [b""]
-    parts = BatchMessage(
+    parts = m.BatchMessage(
         inserts=[_new(new, args) for new in batch.inserts] if batch.inserts else None,
         notes=[_note(note, args) for note in batch.notes] if batch.notes else None,
         settles=[_end(end, args) for end in batch.settles] if batch.settles else None,
@@ -64,9 +51,9 @@ def is_plain(new: NewJob) -> bool:
     return usual and new.waiting_for is None and new.limit_key is None and new.extra is None
 
 
-def pack_one(new: NewJob) -> OneArguments:
+def pack_one(new: NewJob) -> m.OneArguments:
     """The arguments of enqueue_one.lua."""
-    return OneArguments(new.id, new.queue, new.priority, _body(new), str(new.nonce) if new.nonce else b"")
+    return m.OneArguments(new.id, new.queue, new.priority, _body(new), str(new.nonce) if new.nonce else b"")
 
 
 @lru_cache(16384)
@@ -93,9 +80,9 @@ def _body(new: NewJob) -> bytes:
     return _pack(parts if new.limit_key is None else (*parts, limit_key_text(new.limit_key)))[1:]
 
 
-def _new(new: NewJob, args: Args) -> PlainNewMessage:
+def _new(new: NewJob, args: Args) -> m.PlainNewMessage:
     args.append(_body(new))
-    plain = PlainNewMessage(
+    plain = m.PlainNewMessage(
         id=new.id,
         queue=new.queue,
         priority=new.priority,
@@ -107,7 +94,7 @@ def _new(new: NewJob, args: Args) -> PlainNewMessage:
     )
     if (new.key, new.max_depth, new.waiting_for, new.extra) == _BARE:
         return plain
-    return NewMessage(
+    return m.NewMessage(
         *_fields(plain),
         key=new.key,
         fingerprint=new.fingerprint,
@@ -126,8 +113,8 @@ def _beside(data: bytes | None, args: Args) -> int | None:
     return len(args)
 
 
-def _note(note: Note, args: Args) -> NoteMessage:
-    return NoteMessage(
+def _note(note: Note, args: Args) -> m.NoteMessage:
+    return m.NoteMessage(
         seq=str(note.seq),
         fence=note.fence,
         token=str(note.token),
@@ -135,14 +122,14 @@ def _note(note: Note, args: Args) -> NoteMessage:
         checkpoint=(
             None
             if note.checkpoint is UNSET
-            else CheckpointMessage(number=note.saves, data=_beside(note.checkpoint, args))
+            else m.CheckpointMessage(number=note.saves, data=_beside(note.checkpoint, args))
         ),
         pid=None if note.pid is UNSET else note.pid,
         meta=None if note.meta is UNSET else _meta(note.meta),
         output=(
             None
             if (said := note.output) is UNSET
-            else OutputMessage(at=said.at, data=_beside(said.data, args), keep=said.keep)
+            else m.OutputMessage(at=said.at, data=_beside(said.data, args), keep=said.keep)
         ),
         rest=None if note.rest is UNSET else micros(note.rest),
     )
@@ -152,8 +139,8 @@ def _meta(meta: dict[str, Any]) -> dict[str, str]:
     return {name: to_json(value).decode() for name, value in meta.items()}
 
 
-def _end(end: Settlement, args: Args) -> PlainEndMessage:
-    plain = PlainEndMessage(
+def _end(end: Settlement, args: Args) -> m.PlainEndMessage:
+    plain = m.PlainEndMessage(
         seq=str(end.seq),
         fence=end.fence,
         token=str(end.token),
@@ -168,7 +155,7 @@ def _end(end: Settlement, args: Args) -> PlainEndMessage:
     rare = (end.key, end.expected_heartbeat, end.error, end.traceback, waiting_for, end.record_end or None)
     if end.outcome == "succeeded" and rare == _NOTHING and not (end.quarantined or end.crashes):
         return plain
-    return EndMessage(
+    return m.EndMessage(
         *_fields(plain),
         outcome=end.outcome,
         cancelled_keep=None if end.cancelled_keep is None else micros(end.cancelled_keep),
@@ -185,8 +172,8 @@ def _end(end: Settlement, args: Args) -> PlainEndMessage:
     )
 
 
-def _change(change: Change, args: Args) -> ChangeMessage:
-    return ChangeMessage(
+def _change(change: Change, args: Args) -> m.ChangeMessage:
+    return m.ChangeMessage(
         id=change.id,
         state=LETTER.get(change.expected_state, ""),
         fence=change.expected_fence,
@@ -246,9 +233,9 @@ def _line(line: Attempt) -> str:
     return to_json(msgspec.structs.astuple(line)).decode()
 
 
-def _ask(ask: Ask) -> AskMessage:
+def _ask(ask: Ask) -> m.AskMessage:
     holder = ask.holder
-    return AskMessage(
+    return m.AskMessage(
         holder=holder.id,
         lease=micros(holder.lease),
         about=about(holder),
@@ -273,7 +260,7 @@ def pack_where(where: Where, before: str | None, limit: int) -> bytes:
     if where.waiting_for is not None and where.waiting_for.kind == "limit":
         waiting_for, limit_key = None, where.waiting_for.name
     return _pack(
-        FindMessage(
+        m.FindMessage(
             before=None if before is None else int(before),
             limit=limit,
             states=[LETTER.get(state, "") for state in where.states] or None,

@@ -5,23 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...core import operations as ops
 from ...core.errors import HoldfastError, StoreUnavailable
 from ...core.job import TERMINAL, NewJob, Record
 from ...core.limiter import KEPT
-from ...core.operations import (
-    Found,
-    HeartbeatReply,
-    Holder,
-    HolderInfo,
-    Inserted,
-    Lost,
-    MinuteStats,
-    Printed,
-    QueueStats,
-    Tidied,
-    Transitions,
-    Where,
-)
 from ..protocol import MINUTE_STATS_KEPT, WATCH, Answers, Batch, Finding, Listener, Versioned
 from . import checks, trouble, unpack
 from .address import Address
@@ -165,7 +152,7 @@ class RedisStore:
         made = await self._durably(link, _ENQUEUE_ONE, pack_one(new))
         if self._listeners is not None:
             self._listeners.notify((f"queue/{new.queue}",))
-        return Answers([Inserted("created" if made == 1 else "exists", new.id)])
+        return Answers([ops.Inserted("created" if made == 1 else "exists", new.id)])
 
     async def _run(self, link: Link, batch: Batch, kinds: list[str]) -> Any:
         what, args = write_script(*kinds), pack_batch(batch)
@@ -192,7 +179,7 @@ class RedisStore:
         topics.update(f"job/{end.id}" for end in batch.settles if end.state in TERMINAL)
         listeners.notify(topics)
 
-    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
+    async def heartbeat(self, holders: Sequence[ops.Holder]) -> list[ops.HeartbeatReply]:
         if not holders:
             return []
         args = [part for one in holders for part in (one.id, about(one), micros(one.lease))]
@@ -202,8 +189,8 @@ class RedisStore:
         if holders:
             await self._open().run(_LEAVE, holders)
 
-    async def tidy(self, limit: int) -> Tidied:
-        return Tidied(*await self._open().run(_TIDY, TidyArguments(limit, micros(MINUTE_STATS_KEPT), KEPT)))
+    async def tidy(self, limit: int) -> ops.Tidied:
+        return ops.Tidied(*await self._open().run(_TIDY, TidyArguments(limit, micros(MINUTE_STATS_KEPT), KEPT)))
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         expected = "" if expect is None else str(expect)
@@ -215,7 +202,7 @@ class RedisStore:
 
     # -- reading
 
-    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
+    async def expired(self, limit: int, holder: str | None = None) -> list[ops.Lost]:
         return unpack.lost(await self._open().read(_EXPIRED, (limit,) if holder is None else (limit, holder)))
 
     async def get(self, ids: Sequence[str]) -> list[Record | None]:
@@ -224,7 +211,7 @@ class RedisStore:
             found += unpack.records(await self._open().read(_GET, ids[first : first + GET_STEP]))
         return found
 
-    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
+    async def find(self, where: ops.Where, cursor: str | None, limit: int) -> ops.Found:
         """A page; reads one job more than its size, to know whether there is a next page."""
         page: list[Record] = []
         before = cursor
@@ -235,7 +222,7 @@ class RedisStore:
             if following is None or len(page) > limit:
                 break
             before = following.decode()
-        return Found(page[:limit], str(page[limit - 1].seq) if len(page) > limit else None)
+        return ops.Found(page[:limit], str(page[limit - 1].seq) if len(page) > limit else None)
 
     async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
         owners: list[str | None] = []
@@ -243,29 +230,29 @@ class RedisStore:
             owners += unpack.texts(await self._open().read(_KEY_OWNERS, keys[first : first + GET_STEP]))
         return owners
 
-    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
+    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
         return unpack.printed(await self._open().read(_OUTPUT, OutputArguments(id, position, limit)))
 
-    async def stats(self) -> list[QueueStats]:
+    async def stats(self) -> list[ops.QueueStats]:
         return unpack.stats(await self._open().read(_STATS))
 
-    async def transitions(self, since: str | None, limit: int) -> Transitions:
+    async def transitions(self, since: str | None, limit: int) -> ops.Transitions:
         # It writes only the end of the watch, so it may be repeated like a read.
         return unpack.transitions(
             await self._open().read(_TRANSITIONS, TransitionsArguments(since or b"", limit, micros(WATCH)))
         )
 
-    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
+    async def stats_by_minute(self, since: int) -> list[ops.MinuteStats]:
         """Reads hour by hour, so that a long range does not block the server."""
         link, head = self._open(), f"{{{self.address.prefix}}}:"
         since = max(since, await self.now() - micros(MINUTE_STATS_KEPT))
-        found: list[MinuteStats] = []
+        found: list[ops.MinuteStats] = []
         for hour in await link.command("ZRANGEBYSCORE", f"{head}hours", since // unpack.HOUR, "+inf"):
             flat = await link.command("HGETALL", f"{head}minutes:{hour.decode()}")
             found += [minute for minute in unpack.stats_by_minute(int(hour), flat) if minute.at >= since]
         return sorted(found, key=lambda minute: (minute.at, minute.queue, minute.outcome))
 
-    async def holders(self) -> list[HolderInfo]:
+    async def holders(self) -> list[ops.HolderInfo]:
         return unpack.holders(await self._open().read(_HOLDERS))
 
     async def records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:

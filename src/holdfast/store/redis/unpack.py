@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
+from ...core import operations as ops
 from ...core import waiting
 from ...core.clock import MICROS
 from ...core.damage import DAMAGED_ID
 from ...core.job import Attempt, LimitKey, NewJob, Record, State, raw_text
-from ...core.operations import (
-    Claims,
-    HeartbeatReply,
-    HeldClaim,
-    HolderInfo,
-    Inserted,
-    Lost,
-    MinuteStats,
-    Printed,
-    QueueStats,
-    Transition,
-    Transitions,
-    holder_of,
-)
 from ...core.waiting import Waiting
+from ..json_columns import read_json
 from ..protocol import Versioned
 from .messages import Body, ClaimHead, Line, Mutable
 from .names import DEFERRED, DELETED, LETTER, LETTERS, MESSAGE_PACK, MINUTE_FIELDS, UNREADABLE
@@ -108,14 +97,6 @@ def _part_by_part(data: bytes, types: dict[str, Any], least: T, damage: dict[str
     return msgspec.structs.replace(least, **sound)
 
 
-def _read(decode: Callable[[str], Any], text: str, otherwise: Any, name: str, damage: dict[str, str]) -> Any:
-    try:
-        return decode(text)
-    except (ValueError, TypeError, RecursionError):
-        damage[name] = raw_text(text)
-        return otherwise
-
-
 @lru_cache(16384)
 def _limit_key(text: str) -> LimitKey:
     concurrency, interval, burst, weight, name = text.split(",", 4)
@@ -142,10 +123,14 @@ def record(
     return _record(int(seq), state, its_body, its_mutable, checkpoint, damage=damage)
 
 
+_of_body = attrgetter("payload", "codec", "max_attempts", "timeout", "key", "created_at")
+_of_claim = attrgetter("holder", "pid", "quarantined", "crashes", "cancel", "started_at", "finished_at", "expires_at")
+
+
 def _record(
     seq: int, state: str, body: Body, mutable: Mutable, checkpoint: bytes | None, *, damage: dict[str, str]
 ) -> Record:
-    made = Record(
+    fields: list[Any] = [
         seq,
         body.id,
         body.queue,
@@ -153,46 +138,34 @@ def _record(
         state,
         body.priority,
         body.run_at if mutable.run_at is None else mutable.run_at,
-        body.payload,
-        body.codec,
-        body.max_attempts,
-        body.timeout,
-        body.key,
-        body.created_at,
+        *_of_body(body),
         mutable.attempt,
         mutable.reset_count,
         mutable.fence,
         int(mutable.token) if mutable.token.isdecimal() else 0,
-        mutable.holder,
-        mutable.pid,
-        mutable.quarantined,
-        mutable.crashes,
-        mutable.cancel,
-        mutable.started_at,
-        mutable.finished_at,
-        mutable.expires_at,
+        *_of_claim(mutable),
         _bytes(mutable.result) if mutable.result else None,
         mutable.error,
         mutable.traceback,
         _bytes(mutable.progress) if mutable.progress else None,
         checkpoint,
-        retry=body.retry,
-    )
+    ]
+    made = Record(*fields, retry=body.retry)
     if body.tags is not None:
-        made.tags = _read(_tags, body.tags, (), "tags", damage)
-    made.meta = {} if body.meta is None else _read(_meta, body.meta, {}, "meta", damage)
+        made.tags = read_json(_tags, body.tags, (), "tags", damage)
+    made.meta = {} if body.meta is None else read_json(_meta, body.meta, {}, "meta", damage)
     if mutable.meta is not None:
         for name, value in mutable.meta.items():
-            made.meta[name] = _read(_json, value, None, f"meta.{name}", damage)
+            made.meta[name] = read_json(_json, value, None, f"meta.{name}", damage)
     made.waiting_for = waiting.read(mutable.waiting_for)
     if body.limit_key is not None:
-        made.limit_key = _read(_limit_key, body.limit_key, None, "limit_key", damage)
+        made.limit_key = read_json(_limit_key, body.limit_key, None, "limit_key", damage)
     if mutable.extra:
         made.extra = _bytes(mutable.extra)
     made.saves = mutable.saves
     made.changed_at = mutable.changed_at
     if mutable.history is not None:
-        lines = [_read(_line, line, None, "history", damage) for line in mutable.history]
+        lines = [read_json(_line, line, None, "history", damage) for line in mutable.history]
         made.history = tuple([Attempt(*msgspec.structs.astuple(line)) for line in lines if line is not None])
     if mutable.damage:
         damage["mutable"] = raw_text(_bytes(mutable.damage))
@@ -201,12 +174,12 @@ def _record(
     return made
 
 
-def claimed(row: Row) -> Claims:
+def claimed(row: Row) -> ops.Claims:
     """The answer to a claim: a ClaimHead, and a ClaimedRow of each job."""
     head = ClaimHead(*row[:_CLAIM_HEAD])
     waiting = head.waiting == 1
     if len(row) == _CLAIM_HEAD:
-        return Claims([], waiting, None if head.due_in < 0 else head.due_in / MICROS)
+        return ops.Claims([], waiting, None if head.due_in < 0 else head.due_in / MICROS)
     records: list[Record] = []
     mutables: dict[bytes, Mutable] = {}
     values = iter(row[_CLAIM_HEAD:])
@@ -218,14 +191,14 @@ def claimed(row: Row) -> Claims:
             records.append(_record(int(seq), RUNNING, _body(body), known, checkpoint, damage={}))
         except ValueError:  # msgspec's errors are ValueErrors
             records.append(record(seq, RUNNING, body, mutable, checkpoint))
-    return Claims(records, waiting)
+    return ops.Claims(records, waiting)
 
 
-def inserted(jobs: Sequence[NewJob], exceptions: Row | None) -> list[Inserted]:
-    answers = [Inserted("created", new.id) for new in jobs]
+def inserted(jobs: Sequence[NewJob], exceptions: Row | None) -> list[ops.Inserted]:
+    answers = [ops.Inserted("created", new.id) for new in jobs]
     values = iter(exceptions or ())
     for place, outcome, id in zip(values, values, values, strict=True):
-        answers[place - 1] = Inserted(outcome.decode(), id.decode())
+        answers[place - 1] = ops.Inserted(outcome.decode(), id.decode())
     return answers
 
 
@@ -255,39 +228,39 @@ def texts(row: Row) -> list[str | None]:
     return [None if value is None else _text(value) for value in row]
 
 
-def lost(row: Row) -> list[Lost]:
+def lost(row: Row) -> list[ops.Lost]:
     values = iter(row)
     parts = zip(values, values, values, values, values, values, strict=True)
     return [
-        Lost(record(seq, STATE[s], body, mutable, kept), int(heartbeat))
+        ops.Lost(record(seq, STATE[s], body, mutable, kept), int(heartbeat))
         for heartbeat, seq, s, body, mutable, kept in parts
     ]
 
 
-def printed(pieces: Sequence[bytes]) -> list[Printed]:
-    found: list[Printed] = []
+def printed(pieces: Sequence[bytes]) -> list[ops.Printed]:
+    found: list[ops.Printed] = []
     for piece in pieces:
         position, fence, _ = _PIECE_HEAD.unpack_from(piece)
-        found.append(Printed(position, fence, piece[_PIECE_HEAD.size :]))
+        found.append(ops.Printed(position, fence, piece[_PIECE_HEAD.size :]))
     return found
 
 
-def heartbeats(rows: Sequence[Row]) -> list[HeartbeatReply]:
-    answers: list[HeartbeatReply] = []
+def heartbeats(rows: Sequence[Row]) -> list[ops.HeartbeatReply]:
+    answers: list[ops.HeartbeatReply] = []
     for row in rows:
         values = iter(row[1:])
         held = [
-            HeldClaim(_text(id), int(seq), int(fence), int(token), cancel == 1)
+            ops.HeldClaim(_text(id), int(seq), int(fence), int(token), cancel == 1)
             for id, seq, fence, token, cancel in zip(values, values, values, values, values, strict=True)
         ]
-        answers.append(HeartbeatReply(row[0], tuple(held)))
+        answers.append(ops.HeartbeatReply(row[0], tuple(held)))
     return answers
 
 
-def holders(rows: Sequence[Row]) -> list[HolderInfo]:
+def holders(rows: Sequence[Row]) -> list[ops.HolderInfo]:
     return [
-        HolderInfo(
-            holder_of(_text(id), about),
+        ops.HolderInfo(
+            ops.holder_of(_text(id), about),
             int(heartbeat) if heartbeat.isdigit() else 0,
             max(0, int(age)) / MICROS,
             alive == 1,
@@ -297,28 +270,28 @@ def holders(rows: Sequence[Row]) -> list[HolderInfo]:
     ]
 
 
-def stats(rows: Sequence[Row]) -> list[QueueStats]:
-    found: list[QueueStats] = []
+def stats(rows: Sequence[Row]) -> list[ops.QueueStats]:
+    found: list[ops.QueueStats] = []
     for name, paused, oldest, *counts in rows:
         pairs = zip(counts[::2], counts[1::2], strict=True)
         numbers = {STATE[state]: number for state, number in pairs if number}
-        found.append(QueueStats(_text(name), numbers, None if oldest is None else int(oldest), paused == 1))
+        found.append(ops.QueueStats(_text(name), numbers, None if oldest is None else int(oldest), paused == 1))
     return sorted(found, key=lambda queue: queue.name)
 
 
-def transitions(row: Row) -> Transitions:
+def transitions(row: Row) -> ops.Transitions:
     """Whether transitions were missed, the cursor, and (at, alternating ids and states) of each entry."""
     missed, cursor, *steps = row
-    found: list[Transition] = []
+    found: list[ops.Transition] = []
     for at, packed in zip(steps[::2], steps[1::2], strict=True):
         with suppress(ValueError, KeyError):  # a step that cannot be decoded is left out
             moved = _moved(packed)
             pairs = zip(moved[::2], moved[1::2], strict=True)
-            found += [Transition(id, TRANSITION_STATE[state.encode()], int(at)) for id, state in pairs]
-    return Transitions(found, cursor.decode(), missed == 1)
+            found += [ops.Transition(id, TRANSITION_STATE[state.encode()], int(at)) for id, state in pairs]
+    return ops.Transitions(found, cursor.decode(), missed == 1)
 
 
-def stats_by_minute(hour: int, flat: Row) -> Iterator[MinuteStats]:
+def stats_by_minute(hour: int, flat: Row) -> Iterator[ops.MinuteStats]:
     """The minutes of one hour, from fields `<MINUTE_FIELDS>:<minute>:<outcome>:<queue>`."""
     pairs = zip(flat[::2], flat[1::2], strict=True)
     sums = {_text(field): int(value) for field, value in pairs if value.removeprefix(b"-").isdigit()}
@@ -327,4 +300,4 @@ def stats_by_minute(hour: int, flat: Row) -> Iterator[MinuteStats]:
         if _COUNTED.match(field) and f"{_WAITED}{place}" in sums and f"{_RAN}{place}" in sums:
             minute, outcome, queue = place[1:].split(":", 2)
             at = hour * HOUR + int(minute) * MINUTE
-            yield MinuteStats(at, queue, outcome, number, sums[f"{_WAITED}{place}"], sums[f"{_RAN}{place}"])
+            yield ops.MinuteStats(at, queue, outcome, number, sums[f"{_WAITED}{place}"], sums[f"{_RAN}{place}"])

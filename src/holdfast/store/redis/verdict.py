@@ -117,7 +117,6 @@ def newest(verdicts: dict[Node, Verdict]) -> Verdict:
 
 
 async def question(wire: Wire, address: Address, node: Node) -> Verdict:
-    """Query one sentinel."""
     name = address.master or ""
     calls = [wire.call("SENTINEL", word, name) for word in ("MASTER", "GET-MASTER-ADDR-BY-NAME", "SENTINELS")]
     if address.durability == "replicated":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from ...core.clock import MICROS
-from ...core.job import HISTORY_LIMIT, TERMINAL, Attempt, NewJob, Record, State
+from ...core.job import HISTORY_LIMIT, TERMINAL, NewJob, Record, State, ended_attempt
 from ...core.operations import MinuteStats, Note, Patch, Settlement
 
 UNSET = msgspec.UNSET
@@ -62,7 +62,6 @@ def new_record(new: NewJob, seq: int, now: int) -> Record:
 
 
 def note(record: Record, new: Note, now: int) -> None:
-    """Apply a note of a running job."""
     if not new.progress is new.checkpoint is new.pid is new.meta is UNSET:
         record.changed_at = now
     if new.progress is not UNSET:
@@ -105,10 +104,7 @@ def settle(record: Record, end: Settlement, now: int) -> None:
         record.finished_at = now
         record.expires_at = expiry(now, keep)
         return
-    line = Attempt(
-        record.attempt, record.fence, record.reset_count, record.holder, record.started_at, now, outcome, end.error
-    )
-    record.history = (*record.history, line)[-HISTORY_LIMIT:]
+    record.history = (*record.history, ended_attempt(record, now, outcome, end.error))[-HISTORY_LIMIT:]
     if end.delay is not None:
         record.run_at = after(now, end.delay)
     record.state = state if record.run_at > now or state == State.BLOCKED else State.QUEUED
@@ -136,7 +132,6 @@ def together(one: MinuteStats, other: MinuteStats) -> MinuteStats:
 
 
 def patch(record: Record, wanted: Patch, now: int) -> None:
-    """Apply an operator's change."""
     record.changed_at = now
     for name in _PLAINLY_PATCHED:
         value = getattr(wanted, name)

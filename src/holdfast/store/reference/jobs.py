@@ -15,29 +15,9 @@ from itertools import islice
 
 import msgspec
 
+from ...core import operations as ops
 from ...core.clock import MICROS
 from ...core.job import TERMINAL, WAITING, NewJob, Record, State
-from ...core.operations import (
-    HANDLED,
-    Ask,
-    Change,
-    Claims,
-    HeartbeatReply,
-    HeldClaim,
-    Holder,
-    Inserted,
-    Lost,
-    MinuteStats,
-    Note,
-    Output,
-    Printed,
-    QueueStats,
-    Settlement,
-    Tidied,
-    Transition,
-    Transitions,
-    Where,
-)
 from ..protocol import MINUTE_STATS_KEPT, TRANSITIONS_KEPT, Answers, Batch, Versioned
 from . import apply
 from .ready_queues import Picking, ReadyQueues
@@ -57,7 +37,7 @@ class Key(msgspec.Struct):
 class Piece(msgspec.Struct):
     """A kept piece of output, with its offset in the output of its claim."""
 
-    printed: Printed
+    printed: ops.Printed
     at: int
 
     @property
@@ -68,7 +48,7 @@ class Piece(msgspec.Struct):
 class Holding(msgspec.Struct):
     """A holder, the number of its heartbeats, and its claims."""
 
-    holder: Holder
+    holder: ops.Holder
     heartbeat: int
     lease: float
     left: bool
@@ -94,14 +74,14 @@ class Jobs:
         self.kept: dict[str, dict[str, Versioned]] = {}
         self.versions = 0
         """Number of records set so far: the version of the last one."""
-        self.minutes: dict[tuple[int, str, str], MinuteStats] = {}
+        self.minutes: dict[tuple[int, str, str], ops.MinuteStats] = {}
         self.transitions = 0
-        self.recorded: deque[Transition] = deque(maxlen=TRANSITIONS_KEPT)
+        self.recorded: deque[ops.Transition] = deque(maxlen=TRANSITIONS_KEPT)
         self.telling = True
         """Whether transitions are recorded, which the caller decides; they are always counted."""
         self.notified: set[str] = set()
 
-    def write(self, batch: Batch, now: int, renews: Callable[[Holder], bool]) -> Answers:
+    def write(self, batch: Batch, now: int, renews: Callable[[ops.Holder], bool]) -> Answers:
         """Apply a batch, in the order of its fields; `renews` returns whether half of a holder's lease is over."""
         return Answers(
             [self.insert(new, now) for new in batch.inserts],
@@ -113,20 +93,20 @@ class Jobs:
 
     # -- enqueue
 
-    def insert(self, new: NewJob, now: int) -> Inserted:
+    def insert(self, new: NewJob, now: int) -> ops.Inserted:
         known = None if new.key is None else self.keys.get(new.key)
         if new.unique and new.id in self.jobs and self.nonces.get(new.id, 0) == new.nonce:
-            return Inserted("created", new.id)  # another job may have its key by now
+            return ops.Inserted("created", new.id)  # another job may have its key by now
         if known is not None and self._is_taken(known, new, now):
             if known.id == new.id and self.nonces.get(new.id, 0) == new.nonce:
-                return Inserted("created", new.id)
+                return ops.Inserted("created", new.id)
             same = known.fingerprint == new.fingerprint
-            return Inserted("existing" if same else "conflict", known.id)
+            return ops.Inserted("existing" if same else "conflict", known.id)
         if new.id in self.jobs:
             ours = self.nonces.get(new.id, 0) == new.nonce
-            return Inserted("created" if ours else "exists", new.id)
+            return ops.Inserted("created" if ours else "exists", new.id)
         if new.max_depth is not None and self.standing.depth(new.queue) >= new.max_depth:
-            return Inserted("full", new.id)
+            return ops.Inserted("full", new.id)
         self.seq += 1
         record = apply.new_record(new, self.seq, now)
         self.standing.order_fairly(record, now)
@@ -137,7 +117,7 @@ class Jobs:
             self.keys[new.key] = Key(record.id, new.fingerprint, None, now)
         self._enter(record)
         self._record_transition(record.id, record.state, now)
-        return Inserted("created", record.id)
+        return ops.Inserted("created", record.id)
 
     def _is_taken(self, known: Key, new: NewJob, now: int) -> bool:
         """Whether the key's job prevents the new one, by the rule of `unique`."""
@@ -182,7 +162,7 @@ class Jobs:
 
     # -- claim
 
-    def claim(self, ask: Ask, now: int, renews: Callable[[Holder], bool]) -> Claims:
+    def claim(self, ask: ops.Ask, now: int, renews: Callable[[ops.Holder], bool]) -> ops.Claims:
         picking = Picking(ask, now)
         self.standing.reopen(now)
         for queue in self._open(ask):
@@ -191,7 +171,7 @@ class Jobs:
             if picking.over:
                 break
         if not picking.chosen:
-            return Claims([], picking.quarantined_waiting, self._due_in(ask, now) if picking.spare else 0.0)
+            return ops.Claims([], picking.quarantined_waiting, self._due_in(ask, now) if picking.spare else 0.0)
         self._renew_for(ask.holder, renews)
         if picking.lone_quarantined is not None:
             picking.lone_quarantined.crashes = max(picking.lone_quarantined.crashes, 0)
@@ -207,25 +187,25 @@ class Jobs:
             record.pid = record.waiting_for = None
             self._enter(record)
             self._record_transition(record.id, record.state, now)
-        return Claims([copy(record) for record in picking.chosen], picking.quarantined_waiting)
+        return ops.Claims([copy(record) for record in picking.chosen], picking.quarantined_waiting)
 
-    def _open(self, ask: Ask) -> list[str]:
+    def _open(self, ask: ops.Ask) -> list[str]:
         paused = self.kept.get("pause", {})
         return [queue for queue in dict.fromkeys(ask.queues) if queue not in paused]
 
-    def _due_in(self, ask: Ask, now: int) -> float | None:
+    def _due_in(self, ask: ops.Ask, now: int) -> float | None:
         times = [self.standing.next_opening(), *(self.standing.next_due(queue) for queue in self._open(ask))]
         soon = [when for when in times if when is not None]
         return max(0.0, (min(soon) - now) / MICROS) if soon else None
 
-    def finds(self, ask: Ask, now: int) -> bool:
+    def finds(self, ask: ops.Ask, now: int) -> bool:
         """Whether a claim would change anything; changes nothing itself."""
         opening = self.standing.next_opening()
         if opening is not None and opening <= now:
             return True
         return any(self.standing.finds(queue, ask, now) for queue in self._open(ask))
 
-    def _renew_for(self, holder: Holder, renews: Callable[[Holder], bool]) -> None:
+    def _renew_for(self, holder: ops.Holder, renews: Callable[[ops.Holder], bool]) -> None:
         known = self.holders.get(holder.id)
         if known is None:
             self.holders[holder.id] = Holding(holder, 1, holder.lease, False, {})
@@ -242,7 +222,7 @@ class Jobs:
             return None
         return record
 
-    def note(self, note: Note, now: int) -> bool:
+    def note(self, note: ops.Note, now: int) -> bool:
         record = self._claimed(note.id, note.fence, note.token)
         if record is None:
             return False
@@ -253,7 +233,7 @@ class Jobs:
             self._append(record, note.output)
         return True
 
-    def _append(self, record: Record, output: Output) -> None:
+    def _append(self, record: Record, output: ops.Output) -> None:
         pieces = self.printed.setdefault(record.id, [])
         last = None
         if pieces:
@@ -261,11 +241,11 @@ class Jobs:
             last = (newest.printed.position, newest.printed.fence, newest.at, len(newest.printed.data))
         position = apply.output_position(last, record.fence, output.at)
         if position is not None:
-            pieces.append(Piece(Printed(position, record.fence, output.data), output.at))
+            pieces.append(Piece(ops.Printed(position, record.fence, output.data), output.at))
             first = pieces[-1].end - output.keep
             self.printed[record.id] = [piece for piece in pieces if piece.end > first]
 
-    def settle(self, end: Settlement, now: int) -> bool:
+    def settle(self, end: ops.Settlement, now: int) -> bool:
         record = self._claimed(end.id, end.fence, end.token)
         if record is None:
             return self.settled.get(end.id) == end.nonce
@@ -294,7 +274,7 @@ class Jobs:
 
     # -- change
 
-    def change(self, change: Change, now: int) -> bool:
+    def change(self, change: ops.Change, now: int) -> bool:
         record = self.jobs.get(change.id)
         if record is None or record.state != change.expected_state or record.fence != change.expected_fence:
             return False
@@ -310,7 +290,7 @@ class Jobs:
             return True
         if change.patch.handled and self.kept.get("ended", {}).get(record.id, _NO_RECORD).value == b"{}":
             self.put_record("ended", record.id, None, None)
-        if change.patch == HANDLED:
+        if change.patch == ops.HANDLED:
             return True
         self._exit(record)
         was_over, was_ready = record.state in TERMINAL, record.state in (State.QUEUED, State.RUNNING)
@@ -344,27 +324,27 @@ class Jobs:
     def _record_transition(self, id: str, state: str, now: int) -> None:
         self.transitions += 1
         if self.telling:
-            self.recorded.append(Transition(id, state, now))
+            self.recorded.append(ops.Transition(id, state, now))
         elif self.recorded:
             self.recorded.clear()
 
-    def transitions_since(self, since: str | None, limit: int) -> Transitions:
+    def transitions_since(self, since: str | None, limit: int) -> ops.Transitions:
         if since is None:
-            return Transitions([], str(self.transitions))
+            return ops.Transitions([], str(self.transitions))
         behind = self.transitions - int(since)
         if not 0 <= behind <= len(self.recorded):
-            return Transitions([], str(self.transitions), missed=True)
+            return ops.Transitions([], str(self.transitions), missed=True)
         page = list(islice(self.recorded, len(self.recorded) - behind, len(self.recorded) - behind + limit))
-        return Transitions(page, str(int(since) + len(page)))
+        return ops.Transitions(page, str(int(since) + len(page)))
 
-    def _count(self, ended: MinuteStats) -> None:
+    def _count(self, ended: ops.MinuteStats) -> None:
         where = (ended.at, ended.queue, ended.outcome)
         before = self.minutes.get(where)
         self.minutes[where] = ended if before is None else apply.together(before, ended)
 
     # -- holders
 
-    def heartbeat(self, holder: Holder) -> HeartbeatReply:
+    def heartbeat(self, holder: ops.Holder) -> ops.HeartbeatReply:
         known = self.holders.get(holder.id)
         if known is None:
             known = self.holders[holder.id] = Holding(holder, 0, holder.lease, False, {})
@@ -372,8 +352,8 @@ class Jobs:
         known.heartbeat += 1
         known.lease = holder.lease
         known.left = False
-        return HeartbeatReply(
-            known.heartbeat, tuple(HeldClaim(r.id, r.seq, r.fence, r.token, r.cancel) for r in known.jobs.values())
+        return ops.HeartbeatReply(
+            known.heartbeat, tuple(ops.HeldClaim(r.id, r.seq, r.fence, r.token, r.cancel) for r in known.jobs.values())
         )
 
     def leave(self, holder: str) -> None:
@@ -383,12 +363,12 @@ class Jobs:
             if not known.jobs:
                 del self.holders[holder]
 
-    def lost(self, ended: Callable[[Holding], bool], limit: int) -> list[Lost]:
+    def lost(self, ended: Callable[[Holding], bool], limit: int) -> list[ops.Lost]:
         """The claims of the holders whose lease has expired."""
-        found: list[Lost] = []
+        found: list[ops.Lost] = []
         for known in self.holders.values():
             if ended(known):
-                found += [Lost(copy(record), known.heartbeat) for record in known.jobs.values()]
+                found += [ops.Lost(copy(record), known.heartbeat) for record in known.jobs.values()]
         return found[:limit]
 
     # -- retention
@@ -399,7 +379,7 @@ class Jobs:
         keys = (k for k, v in self.keys.items() if v.expires_at is not None and v.expires_at <= now)
         return list(islice(jobs, limit)), list(islice(keys, limit))
 
-    def tidy(self, now: int, limit: int, ended: Callable[[Holding], bool]) -> Tidied:
+    def tidy(self, now: int, limit: int, ended: Callable[[Holding], bool]) -> ops.Tidied:
         jobs, keys = self.over(now, limit)
         for record in jobs:
             self.forget(record)
@@ -411,7 +391,7 @@ class Jobs:
         self.standing.tidy(now)
         for where in [where for where in self.minutes if where[0] < now - int(MINUTE_STATS_KEPT * MICROS)]:
             del self.minutes[where]
-        return Tidied(len(jobs), len(keys), len(gone))
+        return ops.Tidied(len(jobs), len(keys), len(gone))
 
     # -- records
 
@@ -442,7 +422,7 @@ class Jobs:
         self.by_seq.update((record.seq, record) for record in records)
         self.standing.restore(records)
 
-    def newest(self, where: Where, before: int | None) -> Iterator[Record]:
+    def newest(self, where: ops.Where, before: int | None) -> Iterator[Record]:
         """The jobs that match, newest first; not copies."""
         some = (
             self.by_seq
@@ -455,10 +435,10 @@ class Jobs:
                 if matches(record, where):
                     yield record
 
-    def output(self, id: str, position: int, limit: int) -> list[Printed]:
+    def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
         return read_output([piece.printed for piece in self.printed.get(id, ())], position, limit)
 
-    def stats(self) -> list[QueueStats]:
+    def stats(self) -> list[ops.QueueStats]:
         paused = set(self.kept.get("pause", {}))
         counts: dict[str, dict[str, int]] = {name: {} for name in paused}
         oldest: dict[str, int] = {}
@@ -467,15 +447,15 @@ class Jobs:
             of_queue[record.state] = of_queue.get(record.state, 0) + 1
             if record.state == State.QUEUED:
                 oldest[record.queue] = min(oldest.get(record.queue, record.run_at), record.run_at)
-        return [QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
+        return [ops.QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
 
-    def minutes_since(self, since: int) -> list[MinuteStats]:
+    def minutes_since(self, since: int) -> list[ops.MinuteStats]:
         return [self.minutes[where] for where in sorted(self.minutes) if where[0] >= since]
 
 
-def read_output(pieces: Iterable[Printed], position: int, limit: int) -> list[Printed]:
+def read_output(pieces: Iterable[ops.Printed], position: int, limit: int) -> list[ops.Printed]:
     """Whole pieces from a position on, of at least `limit` bytes together."""
-    found: list[Printed] = []
+    found: list[ops.Printed] = []
     for piece in pieces:
         if piece.position + len(piece.data) > position and limit > 0:
             found.append(piece)
@@ -483,7 +463,7 @@ def read_output(pieces: Iterable[Printed], position: int, limit: int) -> list[Pr
     return found
 
 
-def matches(record: Record, where: Where) -> bool:
+def matches(record: Record, where: ops.Where) -> bool:
     return (
         (not where.states or record.state in where.states)
         and (where.queue is None or record.queue == where.queue)

@@ -11,21 +11,9 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from itertools import islice
 
+from ...core import operations as ops
 from ...core.clock import MICROS, Clock, SystemClock
 from ...core.job import Record
-from ...core.operations import (
-    Found,
-    HeartbeatReply,
-    Holder,
-    HolderInfo,
-    Lost,
-    MinuteStats,
-    Printed,
-    QueueStats,
-    Tidied,
-    Transitions,
-    Where,
-)
 from ..notify import LocalListener
 from ..protocol import WATCH, Answers, Batch, Listener, Versioned
 from .jobs import Holding, Jobs
@@ -54,7 +42,7 @@ class _Data:
         """Microseconds since the holder's last heartbeat; 0 for one that the current write creates."""
         return self.clock.boot() - self.heartbeats[holder][1] if holder in self.heartbeats else 0
 
-    def renews(self, holder: Holder) -> bool:
+    def renews(self, holder: ops.Holder) -> bool:
         lease = int(holder.lease * MICROS)
         return self.silent(holder.id) > lease - lease // 2
 
@@ -68,17 +56,17 @@ class _Data:
             self.mark(ask.holder.id)
         return answers
 
-    def heartbeat(self, holder: Holder) -> HeartbeatReply:
+    def heartbeat(self, holder: ops.Holder) -> ops.HeartbeatReply:
         heartbeat = self.jobs.heartbeat(holder)
         self.mark(holder.id)
         return heartbeat
 
-    def tidy(self, limit: int) -> Tidied:
+    def tidy(self, limit: int) -> ops.Tidied:
         tidied = self.jobs.tidy(self.clock.now(), limit, self.ended)
         self.heartbeats = {name: heartbeat for name, heartbeat in self.heartbeats.items() if name in self.jobs.holders}
         return tidied
 
-    def watch(self, since: str | None, limit: int) -> Transitions:
+    def watch(self, since: str | None, limit: int) -> ops.Transitions:
         self.watched_until = self.clock.boot() + int(WATCH * MICROS)
         return self.jobs.transitions_since(since, limit)
 
@@ -126,7 +114,7 @@ class MemoryStore:
             listener.notify()
         return answers
 
-    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
+    async def heartbeat(self, holders: Sequence[ops.Holder]) -> list[ops.HeartbeatReply]:
         with self._data.lock:
             return [self._data.heartbeat(holder) for holder in holders]
 
@@ -137,14 +125,14 @@ class MemoryStore:
                 if holder not in self._data.jobs.holders:
                     self._data.heartbeats.pop(holder, None)  # a new holder of this name starts afresh
 
-    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
+    async def expired(self, limit: int, holder: str | None = None) -> list[ops.Lost]:
         def is_dead(known: Holding) -> bool:
             return known.holder.id == holder
 
         with self._data.lock:
             return self._data.jobs.lost(self._data.ended if holder is None else is_dead, limit)
 
-    async def tidy(self, limit: int) -> Tidied:
+    async def tidy(self, limit: int) -> ops.Tidied:
         with self._data.lock:
             return self._data.tidy(limit)
 
@@ -152,37 +140,37 @@ class MemoryStore:
         with self._data.lock:
             return [copy(record) if (record := self._data.jobs.jobs.get(id)) else None for id in ids]
 
-    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
+    async def find(self, where: ops.Where, cursor: str | None, limit: int) -> ops.Found:
         before = int(cursor) if cursor is not None else None
         with self._data.lock:
             page = [copy(record) for record in islice(self._data.jobs.newest(where, before), limit + 1)]
         more = len(page) > limit
-        return Found(page[:limit], str(page[limit - 1].seq) if more else None)
+        return ops.Found(page[:limit], str(page[limit - 1].seq) if more else None)
 
     async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
         with self._data.lock:
             return [self._data.jobs.key_owner(key) for key in keys]
 
-    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
+    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
         with self._data.lock:
             return self._data.jobs.output(id, position, limit)
 
-    async def stats(self) -> list[QueueStats]:
+    async def stats(self) -> list[ops.QueueStats]:
         with self._data.lock:
             return self._data.jobs.stats()
 
-    async def transitions(self, since: str | None, limit: int) -> Transitions:
+    async def transitions(self, since: str | None, limit: int) -> ops.Transitions:
         with self._data.lock:
             return self._data.watch(since, limit)
 
-    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
+    async def stats_by_minute(self, since: int) -> list[ops.MinuteStats]:
         with self._data.lock:
             return self._data.jobs.minutes_since(since)
 
-    async def holders(self) -> list[HolderInfo]:
+    async def holders(self) -> list[ops.HolderInfo]:
         with self._data.lock:
             return [
-                HolderInfo(
+                ops.HolderInfo(
                     known.holder,
                     known.heartbeat,
                     self._data.silent(known.holder.id) / MICROS,

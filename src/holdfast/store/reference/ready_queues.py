@@ -128,7 +128,6 @@ class ReadyQueues:
     # -- claim
 
     def promote(self, queue: str, now: int) -> None:
-        """Make due jobs ready."""
         while (when := self.next_due(queue)) is not None and when <= now:
             first = self.due[queue].first
             assert first is not None
@@ -308,7 +307,6 @@ class ReadyQueues:
                 self._opens(name, AT_ONCE)
 
     def restore_limiters(self, limiters: Mapping[str, Limiter]) -> None:
-        """Load stored limiters."""
         for name, limiter in limiters.items():
             self.limiters[name] = limiter
             self._opens(name, limiter.opens_at)

@@ -70,30 +70,16 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(url: Url) -> Address:
-    """The address that a URL names."""
-    options = url.options
     if url.username is not None:
         raise url.wrong("do not put a token into the URL; set HOLDFAST_TOKEN, or name a file with ?token_file=")
     if len(url.hosts) != 1 or not url.hosts[0][0]:
         raise url.wrong("it names no server: write http://host:port")
-    verify = options.get("verify", "yes")
-    if verify not in ("yes", "no"):
-        raise url.wrong("verify must be yes or no")
-    try:
-        timeout = float(options.get("timeout", "15"))
-    except ValueError:
-        timeout = 0.0
-    if not 0 < timeout < 1e6:
-        raise url.wrong("timeout must be a number of seconds above 0")
     return Address(
         base=f"{url.scheme}://{url.authority}{quote(url.path.rstrip('/'), safe=_PATH)}",
         host=url.hosts[0][0].lower(),
-        token_file=options.get("token_file"),
-        ca=options.get("ca"),
-        cert=options.get("cert"),
-        key=options.get("key"),
-        verify=verify == "yes",
-        timeout=timeout,
+        **{name: url.options.get(name) for name in ("token_file", "ca", "cert", "key")},
+        verify=url.verifies(),
+        timeout=url.timeout(15.0),
     )
 
 

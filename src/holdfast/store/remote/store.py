@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ...core import operations as ops
 from ...core.clock import Clock, fresh_entropy
 from ...core.errors import HoldfastError, StoreUnavailable
 from ...core.job import Record
-from ...core.operations import (
-    Found,
-    HeartbeatReply,
-    Holder,
-    HolderInfo,
-    Lost,
-    MinuteStats,
-    Printed,
-    QueueStats,
-    Tidied,
-    Transitions,
-    Where,
-)
 from .. import rpc
 from ..protocol import Answers, Batch, Finding, Listener, Versioned
 from . import doctor, trouble
@@ -105,13 +93,13 @@ class RemoteStore:
     async def write(self, batch: Batch) -> Answers:
         return await self._open().call(rpc.WRITE, batch)
 
-    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
+    async def heartbeat(self, holders: Sequence[ops.Holder]) -> list[ops.HeartbeatReply]:
         return await self._open().call(rpc.HEARTBEAT, holders)
 
     async def leave(self, holders: Sequence[str]) -> None:
         await self._open().call(rpc.LEAVE, holders)
 
-    async def tidy(self, limit: int) -> Tidied:
+    async def tidy(self, limit: int) -> ops.Tidied:
         return await self._open().call(rpc.TIDY, limit)
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
@@ -119,31 +107,31 @@ class RemoteStore:
 
     # -- reading
 
-    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
+    async def expired(self, limit: int, holder: str | None = None) -> list[ops.Lost]:
         return await self._open().call(rpc.EXPIRED, limit, holder)
 
     async def get(self, ids: Sequence[str]) -> list[Record | None]:
         return await self._open().call(rpc.GET, ids)
 
-    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
+    async def find(self, where: ops.Where, cursor: str | None, limit: int) -> ops.Found:
         return await self._open().call(rpc.FIND, where, cursor, limit)
 
     async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
         return await self._open().call(rpc.KEY_OWNERS, keys)
 
-    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
+    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
         return await self._open().call(rpc.OUTPUT, id, position, limit)
 
-    async def stats(self) -> list[QueueStats]:
+    async def stats(self) -> list[ops.QueueStats]:
         return await self._open().call(rpc.STATS)
 
-    async def transitions(self, since: str | None, limit: int) -> Transitions:
+    async def transitions(self, since: str | None, limit: int) -> ops.Transitions:
         return await self._open().call(rpc.TRANSITIONS, since, limit)
 
-    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
+    async def stats_by_minute(self, since: int) -> list[ops.MinuteStats]:
         return await self._open().call(rpc.STATS_BY_MINUTE, since)
 
-    async def holders(self) -> list[HolderInfo]:
+    async def holders(self) -> list[ops.HolderInfo]:
         return await self._open().call(rpc.HOLDERS)
 
     async def records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:

@@ -12,9 +12,10 @@ import msgspec
 
 from ...core.job import TERMINAL, Record, State
 from ...core.operations import HANDLED, Change
+from ..json_columns import to_json
 from ..reference import apply
 from . import limits, sql, transitions
-from .rows import record, row_of, saved_row, to_json
+from .rows import record, row_of, saved_row
 from .step import Step
 
 UNSET = msgspec.UNSET
@@ -99,7 +100,6 @@ class _Changes:
             self._left.setdefault(kept.queue, set()).add(kept.limit_key.name)
 
     def write(self) -> None:
-        """Write the changed jobs."""
         step, many = self._step, self._step.connection.executemany
         if self._saved:
             many(sql.SAVE, [saved_row(kept, None) for kept in self._saved.values()])

@@ -9,11 +9,12 @@ import msgspec
 from ...core.clock import MICROS
 from ...core.job import Record
 from ...core.operations import Ask, Claims
+from ..json_columns import to_json
 from ..protocol import LARGE, PROMOTE_LIMIT
 from ..reference.ready_queues import Picking, cohort
 from . import sql, transitions
 from .limits import LimitKeys
-from .rows import RUNNING, Row, claimed, integer, is_plain, record, to_json
+from .rows import RUNNING, Row, claimed, integer, is_plain, record
 from .step import Step
 
 
@@ -50,15 +51,7 @@ def claim(step: Step, ask: Ask) -> Claims:
     lease = int(ask.holder.lease * MICROS)
     step.connection.execute(
         sql.RENEW_FOR_CLAIM,
-        (
-            ask.holder.id,
-            to_json(ask.holder).decode(),
-            step.boot,
-            step.boot + lease,
-            step.boot_id,
-            step.now,
-            lease // 2,
-        ),
+        (ask.holder.id, to_json(ask.holder).decode(), step.boot, step.boot + lease, step.boot_id, step.now, lease // 2),
     )
     return Claims(picking.chosen, picking.quarantined_waiting)
 

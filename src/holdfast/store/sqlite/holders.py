@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from ...core.clock import MICROS
 from ...core.limiter import KEPT
 from ...core.operations import HeartbeatReply, HeldClaim, Holder, HolderInfo, Lost, Tidied, holder_of
+from ..json_columns import to_json
 from ..protocol import MINUTE_STATS_KEPT
 from . import sql, transitions
-from .rows import record, text_of, to_json
+from .rows import record, text_of
 from .step import Step
 
 

@@ -9,10 +9,11 @@ import msgspec
 from ...core.job import NewJob, Record
 from ...core.limiter import AT_ONCE, Limiter
 from ...core.waiting import LIMIT_PREFIX
+from ..json_columns import to_json
 from ..protocol import HELD_LIMIT, PROMOTE_LIMIT
 from ..reference.ready_queues import Picking
 from . import sql
-from .rows import limit_key_of, to_json
+from .rows import limit_key_of
 from .step import Step
 
 _EMPTY = msgspec.structs.astuple(Limiter())

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgspec
 
 from ...core import waiting
 from ...core.damage import DAMAGED_ID
-from ...core.job import STORED, Attempt, LimitKey, NewJob, Record, State, raw_text
+from ...core.job import STORED, LimitKey, NewJob, Record, State, raw_text
 from ...core.operations import Ask
-from ...core.retry import Backoff
+from ..json_columns import json_or_null, set_lists, to_json
 from ..protocol import LARGE
 from . import sql
 from .sql import INLINE_PAYLOAD
@@ -30,11 +30,6 @@ _BLOCKED, _SCHEDULED = State.BLOCKED.value, State.SCHEDULED.value
 RUN_AT, ATTEMPT, FENCE, PLAIN, LIMIT_KEY = 4, 11, 13, 14, 15
 """Columns of `sql.SELECT_READY`; PLAIN: whether all columns that it leaves out have their initial values."""
 
-to_json = msgspec.json.encode
-_tags = msgspec.json.Decoder(tuple[str, ...]).decode
-_meta = msgspec.json.Decoder(dict[str, Any]).decode
-_retry = msgspec.json.Decoder(Backoff).decode
-_history = msgspec.json.Decoder(tuple[Attempt, ...]).decode
 _bounds = msgspec.json.Decoder(tuple[int, int, int, int]).decode
 
 
@@ -127,15 +122,8 @@ def record(row: Row) -> Record:
     made = Record(*row[:30])
     made.quarantined = row[19] == 1
     made.cancel = row[21] == 1
-    tags, meta, retry, history, waiting_for, limit_key, bounds, made.extra, made.saves, made.changed_at = row[30:40]
-    if tags is not None:
-        made.tags = _read(_tags, tags, (), "tags", damage)
-    if meta is not None:
-        made.meta = _read(_meta, meta, {}, "meta", damage)
-    if retry is not None:
-        made.retry = _read(_retry, retry, None, "retry", damage)
-    if history is not None:
-        made.history = _read(_history, history, (), "history", damage)
+    set_lists(made, row[30:34], damage)
+    waiting_for, limit_key, bounds, made.extra, made.saves, made.changed_at = row[34:40]
     made.waiting_for = waiting.read(waiting_for)
     if limit_key is not None:
         made.limit_key = limit_key_of(limit_key, bounds)
@@ -176,53 +164,21 @@ def limit_key_columns(limit_key: LimitKey | None) -> tuple[str | None, str | Non
 
 def claimed(row: Row, queue: str, ask: Ask, now: int, quarantined: bool) -> Record:
     """The claimed record of a job whose other columns have their initial values (PLAIN)."""
-    (
-        seq,
-        id,
-        task,
-        priority,
-        run_at,
-        payload,
-        codec,
-        max_attempts,
-        timeout,
-        key,
-        created_at,
-        attempt,
-        reset_count,
-        fence,
-        _,
-        limit_key,
-        bounds,
-    ) = row
-    made = Record(
-        seq, id, queue, task, RUNNING, priority, run_at, payload, codec, max_attempts, timeout, key, created_at,
-        attempt + 1, reset_count, fence + 1, ask.token, ask.holder.id, None, quarantined, 0, False, now,
-    )  # fmt: skip
+    seq, id, task, *body = row[:ATTEMPT]
+    attempt, reset_count, fence, _, limit_key, bounds = row[ATTEMPT:]
+    claim = (attempt + 1, reset_count, fence + 1, ask.token, ask.holder.id, None, quarantined, 0, False, now)
+    fields: list[Any] = [seq, id, queue, task, RUNNING, *body, *claim]
+    made = Record(*fields)
     if limit_key is not None:
         made.limit_key = limit_key_of(limit_key, bounds)
     return made
 
 
-def _read(decode: Any, text: Any, otherwise: Any, name: str, damage: dict[str, str]) -> Any:
-    try:
-        return decode(text)
-    except (ValueError, TypeError, RecursionError):  # msgspec's errors are ValueErrors
-        damage[name] = raw_text("NULL" if text is None else text)
-        return otherwise
-
-
-def json_or_null(value: Any) -> str | None:
-    return to_json(value).decode() if value else None
-
-
 def first_state(new: NewJob, now: int, run_at: int) -> str:
-    """The first state of a new job."""
     return _BLOCKED if new.waiting_for is not None else _SCHEDULED if run_at > now else QUEUED
 
 
 def new_row(new: NewJob, now: int, run_at: int, state: str) -> Row:
-    """The values of `sql.INSERT`."""
     return (
         new.id,
         new.queue,
@@ -246,27 +202,20 @@ def new_row(new: NewJob, now: int, run_at: int, state: str) -> Row:
     )
 
 
+_claim = attrgetter("run_at", "attempt", "reset_count", "holder", "pid")
+_end = attrgetter("started_at", "finished_at", "expires_at", "result", "error", "traceback", "progress", "checkpoint")
+
+
 def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
     """The values of `sql.SAVE`. Damaged values are written back unchanged."""
     raw = kept.damage or {}
     return (
         str(kept.state),
-        kept.run_at,
-        kept.attempt,
-        kept.reset_count,
-        kept.holder,
-        kept.pid,
+        *_claim(kept),
         int(kept.quarantined),
         kept.crashes,
         int(kept.cancel),
-        kept.started_at,
-        kept.finished_at,
-        kept.expires_at,
-        kept.result,
-        kept.error,
-        kept.traceback,
-        kept.progress,
-        kept.checkpoint,
+        *_end(kept),
         raw["meta"] if "meta" in raw and not kept.meta else json_or_null(kept.meta),
         raw["history"] if "history" in raw and not kept.history else json_or_null(kept.history),
         waiting.write(kept.waiting_for),

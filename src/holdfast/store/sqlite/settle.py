@@ -8,9 +8,10 @@ import msgspec
 
 from ...core.job import TERMINAL, Record, State
 from ...core.operations import Note, Settlement
+from ..json_columns import to_json
 from ..reference import apply
 from . import limits, output, sql, transitions
-from .rows import TEXT, record, saved_row, to_json
+from .rows import TEXT, record, saved_row
 from .step import Mismatch, Step
 
 UNSET = msgspec.UNSET

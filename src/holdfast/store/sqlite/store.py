@@ -9,25 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from ...core import operations as ops
 from ...core.clock import Clock, SystemClock
 from ...core.errors import ConfigError, HoldfastError, StoreUnavailable
 from ...core.job import NewJob, Record
-from ...core.operations import (
-    Ask,
-    Claims,
-    Found,
-    HeartbeatReply,
-    Holder,
-    HolderInfo,
-    Inserted,
-    Lost,
-    MinuteStats,
-    Printed,
-    QueueStats,
-    Tidied,
-    Transitions,
-    Where,
-)
 from ..protocol import Answers, Batch, Finding, Listener, Versioned
 from ..stalls import Stalls
 from . import bound, claim, doctor, limits, observe, output, schema, sql, transitions
@@ -198,24 +183,24 @@ class SqliteStore:
             return Answers(asks=await self._ask(batch.asks))
         return await self._write(partial(_apply, batch))
 
-    async def _ask(self, asks: Sequence[Ask]) -> list[Claims]:
+    async def _ask(self, asks: Sequence[ops.Ask]) -> list[ops.Claims]:
         thread, writer = self._thread, self._writer
         if thread is None or writer is None:
             raise self._not_open()
         return await thread.run(partial(_look_then_claim, writer, asks))
 
-    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
+    async def heartbeat(self, holders: Sequence[ops.Holder]) -> list[ops.HeartbeatReply]:
         return await self._write(lambda step: [leases.heartbeat(step, holder) for holder in holders])
 
     async def leave(self, holders: Sequence[str]) -> None:
         await self._write(lambda step: leases.leave(step, holders))
 
-    async def tidy(self, limit: int) -> Tidied:
+    async def tidy(self, limit: int) -> ops.Tidied:
         boot, waiting = await self._read(lambda step: (step.boot, limits.waiting_for_rates(step)))
         if stalled := self._stalls.over(waiting, boot):
             await self._write(lambda step: limits.free_rates(step, stalled))
         if not await self._read(leases.anything_to_tidy):
-            return Tidied()
+            return ops.Tidied()
         return await self._write(lambda step: leases.tidy(step, limit))
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
@@ -224,7 +209,7 @@ class SqliteStore:
     def check_bound(self, connection: sqlite3.Connection) -> None:
         bound.check(connection, self.path)
 
-    async def insert_bound(self, connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_bound(self, connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> list[ops.Inserted]:
         return bound.insert_bound(connection, self.path, self._clock, jobs)
 
     async def seal(self) -> None:
@@ -238,7 +223,7 @@ class SqliteStore:
             raise self._not_open()
         return await self._reader.read(work)
 
-    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
+    async def expired(self, limit: int, holder: str | None = None) -> list[ops.Lost]:
         lost = await self._read(lambda step: leases.expired(step, limit, holder))
         if lost and holder is None and await self._kept_waiting():
             await asyncio.sleep(HEARTBEAT_HEAD_START)
@@ -254,27 +239,27 @@ class SqliteStore:
     async def get(self, ids: Sequence[str]) -> list[Record | None]:
         return await self._read(lambda step: observe.get(step, ids))
 
-    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
+    async def find(self, where: ops.Where, cursor: str | None, limit: int) -> ops.Found:
         return await self._read(lambda step: observe.find(step, where, cursor, limit))
 
     async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
         return await self._read(lambda step: observe.key_owners(step, keys))
 
-    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
+    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
         return await self._read(lambda step: output.read(step, id, position, limit))
 
-    async def stats(self) -> list[QueueStats]:
+    async def stats(self) -> list[ops.QueueStats]:
         return await self._read(observe.stats)
 
-    async def transitions(self, since: str | None, limit: int) -> Transitions:
+    async def transitions(self, since: str | None, limit: int) -> ops.Transitions:
         found, renew = await self._read(lambda step: transitions.transitions(step, since, limit))
         begun = await self._write(transitions.watch) if renew else ""
-        return Transitions([], begun, missed=since is not None) if found is None else found
+        return ops.Transitions([], begun, missed=since is not None) if found is None else found
 
-    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
+    async def stats_by_minute(self, since: int) -> list[ops.MinuteStats]:
         return await self._read(lambda step: transitions.stats_by_minute(step, since))
 
-    async def holders(self) -> list[HolderInfo]:
+    async def holders(self) -> list[ops.HolderInfo]:
         return await self._read(leases.seen)
 
     async def records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
@@ -302,7 +287,7 @@ def _apply(batch: Batch, step: Step) -> Answers:
     return answers
 
 
-def _look_then_claim(writer: Writer, asks: Sequence[Ask], ticket: Ticket[list[Claims]]) -> list[Claims]:
+def _look_then_claim(writer: Writer, asks: Sequence[ops.Ask], ticket: Ticket[list[ops.Claims]]) -> list[ops.Claims]:
     """Claim jobs. If a read finds none, it is the answer, and nothing is locked or written."""
     seen = writer.look(lambda step: [claim.look(step, ask) for ask in asks])
     found = [claims for claims in seen if claims is not None]

@@ -28,7 +28,6 @@ def record(step: Step, changed: Iterable[tuple[str, str]]) -> None:
 
 
 def count(step: Step, ended: MinuteStats) -> None:
-    """Add an ended claim to the minute statistics."""
     place = (ended.queue, ended.outcome)
     before = step.ended.get(place)
     step.ended[place] = ended if before is None else apply.together(before, ended)

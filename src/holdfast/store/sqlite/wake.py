@@ -93,7 +93,6 @@ class Listeners:
         self._waiting = self._waiting - {listener}
 
     def end(self) -> None:
-        """Stop the watcher."""
         self._closing = True
         self._wanted.set()
 

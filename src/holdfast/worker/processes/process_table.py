@@ -40,7 +40,6 @@ def start_of(pid: int) -> str | None:
 
 @cache
 def own_start() -> str:
-    """When this process started."""
     return start_of(os.getpid()) or "unknown"
 
 

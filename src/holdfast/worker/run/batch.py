@@ -20,13 +20,9 @@ class SharingRun(Protocol):
     in_thread: bool
 
     @property
-    def stopped(self) -> bool:
-        """Whether it was asked to stop."""
-        ...
+    def stopped(self) -> bool: ...
 
-    def stop(self, why: str) -> None:
-        """Ask the run to stop."""
-        ...
+    def stop(self, why: str) -> None: ...
 
 
 class Batch:
@@ -53,12 +49,10 @@ class Batch:
         return max(0, max_runs - len(self.runs))
 
     def add(self, run: SharingRun) -> None:
-        """Add a run."""
         self.runs[run] = None
         run.batch = self
 
     def close(self) -> None:
-        """Accept no more runs."""
         self._closed = True
         self._call_if_complete()
 

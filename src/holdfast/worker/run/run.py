@@ -33,7 +33,6 @@ class Run:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was asked to stop."""
         return self.why is not None
 
     def stop(self, why: str) -> None:

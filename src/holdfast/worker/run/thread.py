@@ -17,7 +17,6 @@ class Threads:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="holdfast-task")
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
-        """Call a function in a thread."""
         call = contextvars.copy_context().run
         return self._loop.run_in_executor(self._pool, lambda: call(_guarded, fn, args, kwargs))
 
