@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from alone import PACE, opened, virtually
+from alone import TIMINGS, opened, virtually
 from delayed import InMemory
 from msgspec.structs import replace
 
@@ -140,7 +140,7 @@ def test_cost_does_not_grow_with_depth():
             return await create(key, data)
 
         bucket.put_if_absent = counted
-        async with opened(bucket, clock, replace(PACE, snapshot_entries=1000)) as store:
+        async with opened(bucket, clock, replace(TIMINGS, snapshot_entries=1000)) as store:
             for at in range(0, depth, 1000):
                 await insert(store, *(new_job(f"{at + n:08}") for n in range(1000)))
             filled = written / depth

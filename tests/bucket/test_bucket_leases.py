@@ -9,7 +9,7 @@ from alone import opened, virtually
 from delayed import InMemory
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.store.bucket.seam import NotWritten
+from holdfast.store.bucket.protocol import NotWritten
 from holdfast.testing.build import holder, new_job, swept
 from holdfast.testing.verbs import claim_one, insert, settle
 

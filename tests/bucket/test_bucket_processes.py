@@ -18,7 +18,7 @@ from bucket_main import SHORT, sleepy
 from holdfast import Holdfast, StoreUnavailable
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.folder import Folder
-from holdfast.store.bucket.thread import Life
+from holdfast.store.bucket.thread import EngineRun
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import insert
 from support.eventually import eventually
@@ -105,8 +105,8 @@ async def test_an_app_whose_bucket_is_joined_and_cannot_be_read_leaves_no_thread
 
 
 async def test_an_open_that_is_given_up_before_its_thread_has_begun_leaves_no_thread(tmp_path, monkeypatch):
-    begins, run = threading.Event(), Life._run
-    monkeypatch.setattr(Life, "_run", lambda life: begins.wait() and run(life))
+    begins, run = threading.Event(), EngineRun._run
+    monkeypatch.setattr(EngineRun, "_run", lambda started: begins.wait() and run(started))
     opening = asyncio.create_task(BucketStore(Folder(str(tmp_path))).open())
     await asyncio.sleep(0)
     opening.cancel()

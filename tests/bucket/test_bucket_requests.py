@@ -13,8 +13,8 @@ from holdfast import Holdfast
 from holdfast.core.clock import Entropy, SystemClock
 from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.store.bucket import BucketStore
-from holdfast.store.bucket.timings import Pace
-from holdfast.store.bucket.wire import VERSION
+from holdfast.store.bucket.log_format import VERSION
+from holdfast.store.bucket.timings import Timings
 from holdfast.store.group_commit import GroupCommit
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded
@@ -98,7 +98,7 @@ def test_writers_that_take_turns_ask_for_little(writers, most):
         bucket = InMemory(clock)
         doors = [Delayed(bucket, 0.05) for _ in range(writers)]
         async with AsyncExitStack() as stack:
-            stores = [await stack.enter_async_context(opened(door, clock, Pace())) for door in doors]
+            stores = [await stack.enter_async_context(opened(door, clock, Timings())) for door in doors]
             for door in doors:
                 door.requests.clear()
             for n in range(40):

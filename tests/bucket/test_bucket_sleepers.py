@@ -6,13 +6,13 @@ import asyncio
 
 import msgspec
 import pytest
-from alone import PACE, opened, virtually
+from alone import TIMINGS, opened, virtually
 from delayed import Delayed, InMemory
 from held import HeldClaim
 
 from holdfast.core.errors import HoldfastError, OutcomeUnknown
-from holdfast.store.bucket.seam import NotWritten
-from holdfast.store.bucket.wire import Mark, Segment
+from holdfast.store.bucket.log_format import Mark, Segment
+from holdfast.store.bucket.protocol import NotWritten
 from holdfast.store.bucket.write_request import WriteRequest
 from holdfast.store.bucket.writer import ALONE
 from holdfast.testing.build import change, new_job, succeeded
@@ -32,7 +32,7 @@ def test_a_sleeper_that_reads_its_own_entry_does_not_take_it_for_written():
             await sleeper.get(["first"])
             await busy.put_record("config", "tick", b"0")
             while SECOND in bucket.objects:
-                await asyncio.sleep(PACE.clean_after / 10)
+                await asyncio.sleep(TIMINGS.clean_after / 10)
                 await busy.put_record("config", "tick", b"0")
             writing = asyncio.create_task(insert(sleeper, new_job("late")))
             await asyncio.sleep(1.5 * TRIP)
@@ -54,7 +54,7 @@ def test_what_is_read_while_the_log_is_joined_again_is_the_head(trips):
             await sleeper.get(["first"])
             await busy.put_record("config", "tick", b"0")
             while SECOND in bucket.objects:
-                await asyncio.sleep(PACE.clean_after / 10)
+                await asyncio.sleep(TIMINGS.clean_after / 10)
                 await busy.put_record("config", "tick", b"0")
             writing = asyncio.create_task(insert(sleeper, new_job("late")))
             await asyncio.sleep(trips * TRIP / 2)
@@ -71,7 +71,7 @@ def test_a_large_payload_that_was_cleaned_away_before_its_job_came_is_written_ag
 
     async def story(clock):
         bucket = InMemory(clock)
-        held, patient = HeldClaim(bucket, "log/", answered=False), msgspec.structs.replace(PACE, patience=1e9)
+        held, patient = HeldClaim(bucket, "log/", answered=False), msgspec.structs.replace(TIMINGS, patience=1e9)
         async with opened(bucket, clock) as busy, opened(held, clock, patient) as sleeper:
             await insert(busy, new_job("first"))
             await sleeper.get(["first"])
@@ -79,7 +79,7 @@ def test_a_large_payload_that_was_cleaned_away_before_its_job_came_is_written_ag
             writing = asyncio.create_task(insert(sleeper, new_job("late", payload=b"x" * 100_000)))
             await held.reached.wait()
             while any(key.startswith("payload/") for key in bucket.objects):
-                await asyncio.sleep(PACE.clean_after / 10)
+                await asyncio.sleep(TIMINGS.clean_after / 10)
                 await busy.put_record("config", "tick", b"0")
             held.open()
             await writing

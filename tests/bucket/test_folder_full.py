@@ -17,7 +17,7 @@ from delayed import Delayed, InMemory
 
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import StoreUnavailable
-from holdfast.store.bucket.seam import NotWritten
+from holdfast.store.bucket.protocol import NotWritten
 from holdfast.store.open import open_store
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import enqueue, gone, insert

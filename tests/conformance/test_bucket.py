@@ -14,8 +14,8 @@ from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.cloud import Cloud
 from holdfast.store.bucket.engine import Engine
 from holdfast.store.bucket.folder import Folder
+from holdfast.store.bucket.log_format import VERSION, Entry, encode, log_key
 from holdfast.store.bucket.timings import FOLDER
-from holdfast.store.bucket.wire import VERSION, Entry, encode, log_key
 from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
 from holdfast.testing.verbs import enqueue
 from support import azurite, gcs, s3
@@ -32,7 +32,7 @@ class BucketHarness(ManualTimeHarness):
     """`another` is another process, as far as the log can tell: an engine of its own."""
 
     features = ManualTimeHarness.features | {"write_count"}
-    pace = replace(FOLDER, watch_least=0.0, look_soonest=0.002, look_latest=0.01)
+    timings = replace(FOLDER, watch_least=0.0, look_soonest=0.002, look_latest=0.01)
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -42,7 +42,7 @@ class BucketHarness(ManualTimeHarness):
         return Folder(str(self.folder / "bucket"))
 
     def connect(self):
-        return BucketStore(self.bucket, self.pace, clock=self.clock)
+        return BucketStore(self.bucket, self.timings, clock=self.clock)
 
     async def another(self, store):
         return await self._open(self.connect())
@@ -73,7 +73,7 @@ class BucketHarness(ManualTimeHarness):
 class BusyKeeperHarness(BucketHarness):
     """Snapshots and cleaning at every other commit: whoever joins, joins by a snapshot."""
 
-    pace = replace(BucketHarness.pace, snapshot_entries=2, clean_after=0.0, verify_after=0.0)
+    timings = replace(BucketHarness.timings, snapshot_entries=2, clean_after=0.0, verify_after=0.0)
 
 
 class MinistackHarness(BucketHarness):

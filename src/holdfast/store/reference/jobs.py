@@ -97,7 +97,7 @@ class Jobs:
         self.minutes: dict[tuple[int, str, str], MinuteStats] = {}
         self.transitions = 0
         self.recorded: deque[Transition] = deque(maxlen=TRANSITIONS_KEPT)
-        self.telling = True
+        self.recording = True
         """Whether transitions are recorded, which the caller decides; they are always counted."""
         self.notified: set[str] = set()
 
@@ -343,7 +343,7 @@ class Jobs:
 
     def _record_transition(self, id: str, state: str, now: int) -> None:
         self.transitions += 1
-        if self.telling:
+        if self.recording:
             self.recorded.append(Transition(id, state, now))
         elif self.recorded:
             self.recorded.clear()
