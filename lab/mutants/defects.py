@@ -617,7 +617,7 @@ DEFECTS = (
     ),
     Defect(
         "I", "Redis gives a key to a job that has ended", "store/redis/lua/key_owners.lua",
-        "id and lives(id) and id or false", "id or false",
+        "id and is_unfinished(id) and id or false", "id or false",
         REDIS + "TestKeyOwners",
     ),
     Defect(

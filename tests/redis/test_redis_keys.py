@@ -117,7 +117,7 @@ async def test_nothing_but_the_numbers_is_left_when_all_is_over(store, server, p
     # Keys are remembered for as long as was said, settlements of removed jobs for some minutes, minutes for a week,
     # what limit keys have used for a day, and ends that somebody waits for until that one has seen them.
     kept = {"seq", "server", "gone", "keys", "key-ends", "hours", "minutes", "records", "record-version"}
-    assert left(server, prefix) <= kept | {"limit_key-opens", "limit_key-pace", "limit_key-rest", "limit_key-turn"}
+    assert left(server, prefix) <= kept | {"limit_key-opens", "limit_key-tat", "limit_key-rest", "limit_key-position"}
 
 
 async def test_jobs_that_are_not_kept_leave_nothing(store, server, prefix):
@@ -206,9 +206,9 @@ async def test_limit_keys_that_nobody_needs_are_forgotten_after_a_day(store, ser
     assert await claim(store) == []
     assert await store.write(Batch(notes=[says(record, rest=60.0)]))
     old = await store.now() - KEPT - MICROS
-    for key in ("limit_key-opens", "limit_key-pace", "limit_key-rest", "limit_key-turn"):
+    for key in ("limit_key-opens", "limit_key-tat", "limit_key-rest", "limit_key-position"):
         server.call("ZADD", head + key, old, "gone")
     server.call("ZADD", head + "limit_key-opens", old, "held")
     await store.tidy(10)
-    for key in ("limit_key-opens", "limit_key-pace", "limit_key-rest", "limit_key-turn"):
+    for key in ("limit_key-opens", "limit_key-tat", "limit_key-rest", "limit_key-position"):
         assert server.call("ZRANGE", head + key, 0, -1) == [b"held"]

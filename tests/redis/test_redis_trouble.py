@@ -267,7 +267,7 @@ async def test_one_who_waits_for_job_after_job_keeps_its_listening_connection(st
     other = await open_at(url)
     keeper = store.listen(["queue/never"])
     await keeper.wait(2.0)
-    wire = store._listeners._wire
+    connection = store._listeners._connection
     for n in range(30):
         await insert(other, new_job(f"{n}"))
         listener = store.listen([f"job/{n}"])
@@ -275,7 +275,7 @@ async def test_one_who_waits_for_job_after_job_keeps_its_listening_connection(st
         await settle(other, succeeded(await claim_one(other)))
         await asyncio.wait_for(listener.wait(60.0), 30)
         listener.close()
-    assert store._listeners._wire is wire
+    assert store._listeners._connection is connection
     keeper.close()
 
 
