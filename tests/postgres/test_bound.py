@@ -76,6 +76,17 @@ async def test_the_same_key_gives_the_same_job_and_another_payload_an_error(serv
     assert again.id == first.id
 
 
+@pytest.mark.parametrize("kind", ASYNC)
+@pytest.mark.parametrize("unique", ["until_end", "until_start", 60])
+async def test_a_unique_job_can_be_enqueued_in_a_transaction(server, app, kind, unique):
+    first = await app.add.using(unique=unique).enqueue(1, 2)
+    async with ASYNC[kind](server) as (connection, commit, _):
+        again = await app.add.using(connection=connection, unique=unique).enqueue(1, 2)
+        other = await app.add.using(connection=connection, unique=unique).enqueue(3, 4)
+        await commit()
+    assert (again.id, (await other.job()).id) == (first.id, other.id)
+
+
 @contextmanager
 def psycopg_blocking(server):
     with psycopg.connect(server.url) as connection:

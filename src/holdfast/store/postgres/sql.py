@@ -24,7 +24,7 @@ NEW = {
     "run_ats": "bigint[]", "payloads": "bytea[]", "codecs": "text[]", "max_attempts": "integer[]",
     "timeouts": "double precision[]", "nonces": "bigint[]", "tags": "text[]", "metas": "text[]", "retries": "text[]",
     "waiting_for": "text[]", "limit_keys": "text[]", "extras": "bytea[]", "keys": "text[]", "fingerprints": "text[]",
-    "onces": "text[]", "windows": "double precision[]", "depths": "integer[]", "bound": "boolean",
+    "uniques": "text[]", "windows": "double precision[]", "depths": "integer[]", "bound": "boolean",
 }  # fmt: skip
 """The arguments of holdfast.write that enqueue, and their types."""
 INSERT_ONE = f"SELECT holdfast.insert_one({', '.join(f'${n}' for n in range(1, 16))})"
