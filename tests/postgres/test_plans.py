@@ -160,7 +160,7 @@ async def test_an_end_and_a_claim_read_no_more_where_many_limit_keys_are_full(st
         assert await claim(store, me, limit=500) == []
     plans = await explained(store, ask(me, limit=5), settles=[succeeded(record) for record in running[:5]])
     assert len(await every(store, Where(states=("running",)))) == 500
-    looks = [plan for plan in plans if re.search("using job_(held|limit_key|waiting_for)", plan)]
+    looks = [plan for plan in plans if re.search("using job_(deferred|limit_key|waiting_for)", plan)]
     assert len(looks) > 3
     for plan in looks:
         assert buffers(plan) < 150, plan
@@ -288,7 +288,7 @@ async def test_an_ask_that_met_a_turn_is_to_ask_again_at_once(store, sql, schema
     await sql.execute(f"INSERT INTO {schema}.generation (gen) VALUES (2)")
     transaction = sql.transaction()
     await transaction.start()
-    await sql.fetch(f"SELECT * FROM {schema}.turn('{{}}')")
+    await sql.fetch(f"SELECT * FROM {schema}.rotate('{{}}')")
     answer = await answer_to(store, ask(limit=9))
     assert (answer.records, answer.due_in) == ([], 0.0)
     await transaction.commit()

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
-from line import Line
+from silent_proxy import SilentProxy
 
 from holdfast import Holdfast, OutcomeUnknown, StoreUnavailable
 from holdfast.client import heartbeat
@@ -68,7 +68,7 @@ async def test_a_listener_is_notified_again_after_its_connection_was_cut(store, 
     await listener.wait(5.0)
     await cut_while_idle(store, sql)
     await asyncio.wait_for(listener.wait(60.0), 30)  # rings once: something may have been missed
-    await eventually(lambda: store._listeners._attended)
+    await eventually(lambda: store._listeners._requested)
     await listener.wait(0.0)  # and once more, for the same reason
     await insert(store, new_job())
     await asyncio.wait_for(listener.wait(60.0), 30)
@@ -141,8 +141,12 @@ async def test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease():
 async def test_a_heartbeat_gives_up_a_line_that_has_gone_silent_before_its_lease_ends(server, schema, url, monkeypatch):
     monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.5)
     entered, gate = asyncio.Event(), asyncio.Event()
-    async with Line(server.port) as line, Holdfast(url, poll=0.2) as other, working(other, queues=["elsewhere"]):
-        app = Holdfast(url.replace(f":{server.port}/", f":{line.port}/"), lease=4.5)
+    async with (
+        SilentProxy(server.port) as proxy,
+        Holdfast(url, poll=0.2) as other,
+        working(other, queues=["elsewhere"]),
+    ):
+        app = Holdfast(url.replace(f":{server.port}/", f":{proxy.port}/"), lease=4.5)
 
         @app.task
         async def long() -> str:
@@ -154,7 +158,7 @@ async def test_a_heartbeat_gives_up_a_line_that_has_gone_silent_before_its_lease
             handle = await long.enqueue()
             await asyncio.wait_for(entered.wait(), 30)
             holder = (await session_of(other).store.get([handle.id]))[0].holder
-            line.fall_silent()
+            proxy.stop_passing()
 
             async def heartbeats() -> int:
                 return next(
@@ -169,7 +173,7 @@ async def test_a_heartbeat_gives_up_a_line_that_has_gone_silent_before_its_lease
             await eventually(far_beyond_the_lease)
             job = await other.job(handle.id)
             assert (job.state, job.attempt) == ("running", 1)
-            line.cut()
+            proxy.cut()
             gate.set()
             assert await other.handle(handle.id).result(timeout=60) == "kept"
 

@@ -39,7 +39,7 @@ CONSTANTS = {
     "LIMIT_PREFIX": LIMIT_PREFIX,
 }
 """Times in microseconds. Of this store alone are the number of the lock of generation 0, the jobs that one step moves
-from an old generation, and the notices that one claim takes in."""
+from an old generation, and the notices that one claim applies."""
 
 
 def filled(text: str) -> str:

@@ -45,7 +45,7 @@ class RedisSignal:
     # -- publishing
 
     def publish(self, hint: str) -> None:
-        """Publish a hint soon; those that arrive meanwhile are published together."""
+        """Publish a hint soon; hints that arrive meanwhile are published together."""
         self._waiting.append(hint)
         del self._waiting[:-HINTS_WAITING]
         if self._publishing is None:
@@ -72,7 +72,7 @@ class RedisSignal:
 
     # -- listening
 
-    async def listen(self, hear: Callable[[str], None], ready: Callable[[], None]) -> None:
+    async def listen(self, on_hint: Callable[[str], None], ready: Callable[[], None]) -> None:
         """Listen until cancelled or disconnected."""
         client = self._make()
         try:
@@ -91,11 +91,11 @@ class RedisSignal:
                     if message["type"] == "subscribe":
                         ready()
                     elif message["type"] == "message":
-                        hear(message["data"].decode())
+                        on_hint(message["data"].decode())
         finally:
             await client.aclose()
 
-    async def attend(self, kinds: set[int]) -> None:
+    async def request(self, kinds: set[int]) -> None:
         """Nothing to request: here hints are published whether or not a process listens."""
 
     def release(self) -> None:

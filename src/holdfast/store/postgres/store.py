@@ -37,7 +37,7 @@ from .place import Place, from_url
 from .pool import Link, Pool, connect
 from .rows import record, to_json
 from .transaction import Transactions
-from .wake import DeafEar, Ear, Listeners, PostgresEar
+from .wake import HintSource, Listeners, NoHints, PostgresHints
 
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
@@ -84,12 +84,12 @@ class PostgresStore:
             await pool.close()
             raise
         self._pool = pool
-        ear: Ear = DeafEar() if self.place.shared else PostgresEar(self.place)
+        source: HintSource = NoHints() if self.place.shared else PostgresHints(self.place)
         if self.place.signal is not None:
             from .signal import RedisSignal
 
-            self._signal = ear = RedisSignal(self.place.signal, self.place.channel)
-        self._listeners = Listeners(ear)
+            self._signal = source = RedisSignal(self.place.signal, self.place.channel)
+        self._listeners = Listeners(source)
         self._generations = Generations(self._say, self._run)
 
     async def _migrate(self, link: Link) -> list[int]:
