@@ -76,16 +76,16 @@ class RedisSignal:
         """Listen until cancelled or disconnected."""
         client = self._make()
         try:
-            async with client.pubsub() as heard:
-                await heard.subscribe(self._channel)
+            async with client.pubsub() as pubsub:
+                await pubsub.subscribe(self._channel)
                 asked = False
                 while True:
-                    message = await heard.get_message(ignore_subscribe_messages=False, timeout=SUBSCRIPTION_PROBE)
+                    message = await pubsub.get_message(ignore_subscribe_messages=False, timeout=SUBSCRIPTION_PROBE)
                     if message is None:
                         if asked:
                             raise ConnectionError(f"{self._shown} did not answer a PING in {SUBSCRIPTION_PROBE:g} s")
                         asked = True
-                        await heard.ping()
+                        await pubsub.ping()
                         continue
                     asked = False
                     if message["type"] == "subscribe":

@@ -175,7 +175,7 @@ class Listeners:
             self._unsubscribed(parts[1].decode().removeprefix(self._head))
 
     def _unsubscribed(self, topic: str) -> None:
-        """A subscription ended: by us, or, if not, because the slot has moved to another node."""
+        """A subscription ended: because this store ended it, or because the slot has moved to another node."""
         if self._leaving[topic] > 0:
             self._leaving[topic] -= 1
         elif self._topics[topic] > 0 and self._connection is not None:

@@ -49,7 +49,7 @@ def cohort(crashes: int, room: int) -> int:
 
 
 class ReadyQueues:
-    """The jobs of all queues, in the order of claims; separately those that wait for a time, a limit or another job."""
+    """The jobs of all queues, in the order of claims; separately jobs that wait for a time, a limit or another job."""
 
     def __init__(self, by_seq: Mapping[int, Record]) -> None:
         self._by_seq = by_seq
@@ -157,7 +157,7 @@ class ReadyQueues:
             sound = next(self._wanted(ready.sound, ask, now), None)
             alone = not ask.busy and not picking.chosen
             if quarantined is not None and alone and (sound is None or place(quarantined) < place(sound)):
-                # Only those before the first job that is not quarantined, to keep the order of the queue.
+                # Only jobs before the first one that is not quarantined, to keep the order of the queue.
                 wanted = self._wanted(ready.quarantined, ask, now)
                 first = (one for one in wanted if sound is None or place(one) < place(sound))
                 peers = (one for one in first if one.crashes == quarantined.crashes)
@@ -170,7 +170,7 @@ class ReadyQueues:
                 return
 
     def _choose(self, candidates: Iterable[Record], limit: int, picking: Picking) -> list[Record]:
-        """The candidates that may start, up to `limit`; those before them that may not are deferred.
+        """The candidates that may start, up to `limit`; candidates before them that may not are deferred.
 
         At most one quarantined job is deferred: another kind of job may come before the next.
         """

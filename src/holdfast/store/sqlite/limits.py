@@ -123,7 +123,7 @@ class LimitKeys:
         limiter.opens_at = when
 
     def _release(self, name: str, seq: int, bounds: str, more: int | None) -> list[int]:
-        """Release jobs of a limit key. A single job is only returned, to be released together with those of others."""
+        """Release jobs of a limit key. A single job is only returned, to be released together with others."""
         now, limiter, running = self._step.now, self._limiters[name], self._running.get(name, 0)
         limit_key = limit_key_of(name, bounds)
         free = min(PROMOTE_LIMIT, limiter.starts(limit_key, running, now))

@@ -113,7 +113,7 @@ CREATE TABLE holdfast.key (
     id text COLLATE "C" NOT NULL,
     fingerprint text COLLATE "C" NOT NULL,
     expires_at bigint,                  -- NULL until the job has ended
-    made_at bigint NOT NULL DEFAULT 0   -- when its job was made
+    made_at bigint NOT NULL DEFAULT 0   -- when its job was created
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX key_expiry ON holdfast.key (expires_at) WHERE expires_at IS NOT NULL;
 
