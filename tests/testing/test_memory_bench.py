@@ -171,4 +171,4 @@ def test_the_fixture_is_there_wherever_holdfast_is_installed(pytester):
 
 def test_the_fixture_says_what_it_is_for(pytester):
     result = pytester.runpytest_subprocess("--fixtures", "-p", "no:cacheprovider")
-    result.stdout.fnmatch_lines(["holdfast_memory*", "*Re-point an app at an empty memory store*"])
+    result.stdout.fnmatch_lines(["holdfast_memory*", "*Give an app an empty memory store*"])
