@@ -1,4 +1,4 @@
-"""A process of its own on a bucket: enqueues and says what was acknowledged, or claims all there is."""
+"""A separate process on a bucket: enqueues and prints the acknowledged jobs, or claims all jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHORT = Timings(verify_after=0.4, clean_after=1.5, snapshot_entries=5, look_soon
 
 
 def sleepy(path):
-    """A store whose every request takes a moment, so that a process that is stopped is stopped inside one."""
+    """A store with slow requests, so that a stopped process is stopped inside one."""
     return BucketStore(Delayed(Folder(path), 0.03), SHORT)
 
 

@@ -1,4 +1,4 @@
-"""Two stores in one process, each with a thread of its own, may read their first objects at the same moment."""
+"""Two stores in one process, each with its own thread, may decode their first objects concurrently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ended jobs leave the state and stay readable; history goes, living jobs and their payloads stay."""
+"""Ended jobs are archived and stay readable; old log entries are deleted, unfinished jobs and payloads are kept."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_wrong_clock_does_not_put_away_what_has_just_ended(off):
 
 
 def test_what_ended_before_a_process_came_is_put_away_by_the_buckets_clock():
-    """No process lives for long enough here to have known a job as ended for five minutes."""
+    """No process here runs long enough to see a job as ended for five minutes."""
 
     async def story(clock):
         bucket = InMemory(clock)
@@ -210,7 +210,7 @@ def test_what_ended_before_a_process_came_is_put_away_by_the_buckets_clock():
     "payload", [b"\0@payload/none.5", b"\0=", b"\0#1/0/inserts/0", HUGE], ids=["object", "plain", "entry", "huge"]
 )
 def test_a_payload_that_an_operator_puts_in_is_kept_as_it_is(payload):
-    """Also one that looks like a pointer of the log's own."""
+    """Also a payload that looks like a pointer into the log."""
 
     async def story(clock):
         bucket = InMemory(clock)

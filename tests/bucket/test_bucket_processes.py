@@ -55,7 +55,7 @@ def test_eight_processes_on_a_bucket_that_does_not_exist_yet(tmp_path):
 @pytest.mark.extended
 @pytest.mark.parametrize("turn", range(ROUNDS))
 async def test_a_process_stopped_across_a_cleaning_loses_nothing(tmp_path, turn):
-    """Its number is written by another, snapshotted and cleaned away before it goes on."""
+    """Another process writes its number, and a cleaning deletes that entry, before it continues."""
     path = str(tmp_path / "bucket")
     process = start("sleepy", path, "stopped", 40)
     acknowledged = [process.stdout.readline().strip() for _ in range(3 + turn)]

@@ -75,7 +75,7 @@ async def test_a_lone_writer_pays_one_put_a_commit(store, bucket):
     assert bucket.requests["put"] == 10
 
 
-async def test_requests_of_everybody_are_counted(store, bucket):
+async def test_requests_of_all_processes_are_counted(store, bucket):
     other = BucketStore(bucket)
     await other.open()
     for _ in range(20):
@@ -91,8 +91,8 @@ async def test_requests_of_everybody_are_counted(store, bucket):
 
 
 @pytest.mark.parametrize(("writers", "most"), [(1, 1.2), (2, 5.0), (4, 7.0), (16, 19.0)])
-def test_writers_that_take_turns_ask_for_little(writers, most):
-    """Everybody reads everybody's entries, and meets one that it did not know of; nobody waits to be adopted."""
+def test_alternating_writers_need_few_requests(writers, most):
+    """Each reads the entries of all others, and loses at most one put per entry; none needs the inbox."""
 
     async def story(clock):
         bucket = InMemory(clock)
@@ -127,7 +127,7 @@ async def test_an_object_with_four_methods_is_a_store():
 
 
 class Pretender(InMemory):
-    """Answers a conditional put as if it had looked."""
+    """Answers a conditional put without checking the condition."""
 
     async def put_if_absent(self, key, data):
         await asyncio.sleep(0)

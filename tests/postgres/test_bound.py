@@ -128,7 +128,7 @@ def test_blocking_code_enqueues_on_its_own_thread(server, url, kind):
             lost.job()
 
 
-async def test_another_kind_of_connection_is_refused_in_words(app):
+async def test_another_kind_of_connection_is_refused_with_the_reason(app):
     with pytest.raises(ConfigError, match="asyncpg, psycopg 3 or SQLAlchemy"):
         await app.add.using(connection=object()).enqueue(1, 2)
 

@@ -1,4 +1,4 @@
-"""Dropped connections, an exhausted pool, deadlocks: clear errors, and everything goes on by itself afterwards."""
+"""Dropped connections, an exhausted pool, deadlocks: clear errors, and automatic recovery."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ async def cut(sql):
 
 
 async def cut_while_idle(store, sql):
-    """The same, and wait until the store has heard of it: what is sent before that may be lost."""
+    """The same, and wait until the store has seen it: requests before that may be lost."""
     idle = list(store._pool._idle)
     await cut(sql)
     await eventually(lambda: all(link.raw.is_closed() for link in idle))
 
 
 async def until_blocked(sql):
-    """Wait until somebody waits for a lock."""
+    """Wait until a backend waits for a lock."""
 
     async def blocked():
         return await sql.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
@@ -82,7 +82,7 @@ async def test_a_worker_goes_on_after_all_connections_were_cut(app, sql):
             await cut(sql)
 
 
-async def test_an_exhausted_pool_is_reported_in_words(server, schema, monkeypatch):
+async def test_an_exhausted_pool_is_reported_with_advice(server, schema, monkeypatch):
     monkeypatch.setattr(pool, "STATEMENT_TIMEOUT", 0.2)
     store = PostgresStore(f"{server.url}?schema={schema}&pool=1")
     await store.open()
@@ -93,7 +93,7 @@ async def test_an_exhausted_pool_is_reported_in_words(server, schema, monkeypatc
     await store.close()
 
 
-async def test_a_server_without_room_for_us_is_reported_in_words(store, sql, server, schema):
+async def test_a_server_without_free_connections_is_reported(store, sql, server, schema):
     role = f"few_{schema}"
     await sql.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 0")
     with pytest.raises(StoreUnavailable, match="no free connection"):
@@ -102,7 +102,7 @@ async def test_a_server_without_room_for_us_is_reported_in_words(store, sql, ser
 
 
 async def test_a_deadlock_between_two_batches_is_resolved_inside(store, sql, schema):
-    """Someone else's transaction locks rows in another order than ours: we are undone, and do it again."""
+    """A foreign transaction locks rows in another order than ours: our batch is rolled back and repeated."""
     await sql.execute("SET deadlock_timeout = '10s'")
     one, two = await running(store, queue="one"), await running(store, queue="two")
     transaction = sql.transaction()
@@ -138,7 +138,7 @@ async def test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease():
         await asyncio.to_thread(server.remove)
 
 
-async def test_a_heartbeat_gives_up_a_line_that_has_gone_silent_before_its_lease_ends(server, schema, url, monkeypatch):
+async def test_a_heartbeat_gives_up_a_silent_connection_before_its_lease_expires(server, schema, url, monkeypatch):
     monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.5)
     entered, gate = asyncio.Event(), asyncio.Event()
     async with (

@@ -10,7 +10,7 @@ from holdfast.testing.verbs import every
 
 
 async def strays(store, server) -> list[str]:
-    """What stands in the server under this store's prefix and belongs to nothing that the store knows."""
+    """The keys under this store's prefix that belong to no job, holder, queue or limit key."""
     head = f"{{{store.address.prefix}}}:"
     records = {str(record.seq): record for record in await every(store)}
     holders = {seen.holder.id for seen in await store.holders()}

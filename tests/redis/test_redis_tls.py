@@ -111,7 +111,7 @@ async def test_verification_can_be_switched_off(terminated, papers, prefix, open
     assert (await claim_one(store)).id == "a"
 
 
-async def test_a_server_without_tls_is_reported_apart(server, prefix, open_at, monkeypatch):
+async def test_a_server_without_tls_is_reported_as_such(server, prefix, open_at, monkeypatch):
     monkeypatch.setattr(resp, "TLS_PROBE", 0.05)
     with pytest.raises(ConfigError, match="does not use TLS: write redis://"):
         await open_at(secure_url(server.port, prefix, timeout=60))
