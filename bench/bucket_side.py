@@ -18,7 +18,7 @@ from holdfast.core.lifecycle import Outcome, Rules, settle
 from holdfast.core.operations import Ask, Holder
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.folder import Folder
-from holdfast.store.bucket.timings import Pace
+from holdfast.store.bucket.timings import Timings
 from holdfast.store.group_commit import GroupCommit
 from holdfast.store.protocol import Batch
 
@@ -60,7 +60,7 @@ class Queue:
 
     def __init__(self, folder: str, seconds: float) -> None:
         self.bucket = Slow(Folder(folder), seconds)
-        self.store = BucketStore(self.bucket, Pace())
+        self.store = BucketStore(self.bucket, Timings())
         self._entropy, self._clock = fresh_entropy(), SystemClock()
         self._holder = Holder(f"bench:{os.getpid()}", 3600.0)
 

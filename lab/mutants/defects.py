@@ -143,7 +143,7 @@ DEFECTS = (
         "C", "a limit key that has room opens by the clock of whoever made it", "store/reference/ready_queues.py",
         "self._opens(record.limit_key.name, AT_ONCE)",
         "self._opens(record.limit_key.name, record.finished_at or AT_ONCE)",
-        MEMORY + "test_room_made_by_a_process_whose_clock_is_ahead",
+        MEMORY + "test_capacity_freed_by_a_process_whose_clock_is_ahead",
     ),
     Defect(
         "U", "the answer to the insert that starts a flow is ignored", "flows/creation.py",
@@ -307,7 +307,7 @@ DEFECTS = (
         "L", "SQLite's claim leaves its jobs queued", "store/sqlite/sql.py",
         "UPDATE holdfast_job SET state = 'running', attempt = attempt + 1",
         "UPDATE holdfast_job SET state = 'queued', attempt = attempt + 1",
-        SQLITE + "test_a_running_job_is_claimed_by_nobody_else",
+        SQLITE + "test_a_running_job_is_not_claimed_again",
     ),
     Defect(
         "N", "SQLite takes leases of an earlier boot for alive", "store/sqlite/sql.py",
@@ -617,7 +617,7 @@ DEFECTS = (
     ),
     Defect(
         "I", "Redis gives a key to a job that has ended", "store/redis/lua/key_owners.lua",
-        "id and lives(id) and id or false", "id or false",
+        "id and is_unfinished(id) and id or false", "id or false",
         REDIS + "TestKeyOwners",
     ),
     Defect(
@@ -630,14 +630,14 @@ DEFECTS = (
     Defect(
         "D", "an older checkpoint that comes late is kept", "store/reference/apply.py",
         "if new.checkpoint is not UNSET and new.saves > record.saves:", "if new.checkpoint is not UNSET:",
-        MEMORY + "test_a_checkpoint_that_comes_late_is_let_be",
+        MEMORY + "test_a_late_checkpoint_is_ignored",
     ),
     Defect(
         "D", "Postgres keeps an older checkpoint that comes late",
         "store/postgres/migrations/0001_initial/06_settle.sql",
         "checkpoint = CASE WHEN s.saves > j.saves THEN s.checkpoint",
         "checkpoint = CASE WHEN s.saves > 0 THEN s.checkpoint",
-        POSTGRES + "test_a_checkpoint_that_comes_late_is_let_be",
+        POSTGRES + "test_a_late_checkpoint_is_ignored",
     ),
     Defect(
         "D", "a step goes on before its result is kept", "tasks/durable_steps.py",

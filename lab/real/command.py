@@ -75,7 +75,7 @@ def run(store: str, minutes: float, seed: int | None = None, *, features: bool =
             kept["seconds"] = round(kept["seconds"] + took, 1)
             kept["counts"] = dict(sorted((Counter(kept["counts"]) + report.counts).items()))
             if not report.verdict:
-                kept["broken"].append({"round": number, "seed": round_seed, "rules": _rules(report.verdict.broken)})
+                kept["broken"].append({"round": number, "seed": round_seed, "rules": _rules(report.verdict.violations)})
             if seed is None:
                 RESULTS.mkdir(exist_ok=True)
                 file.write_text(json.dumps(kept, indent=1) + "\n")

@@ -29,7 +29,7 @@ class Place:
 
     sweep = 4.5 * POLL + 1.0
     """Seconds within which whoever has just started looks for lost claims; a second more, on a machine that is busy."""
-    everybody_is_recorded = True
+    all_recorded = True
     """Whether nobody but the processes of the round ends claims."""
     locks = False
     """Whether an ask under way may hide jobs from others."""
@@ -187,7 +187,7 @@ class Remote(Place):
 
     has_server = True
     sweep = 5.0 + 1.5 * 1.0 + 1.0  # a server that has just started lets the living beat first
-    everybody_is_recorded = False
+    all_recorded = False
 
     def __init__(self) -> None:
         sys.path.insert(0, str(ROOT / "tests"))
@@ -244,7 +244,7 @@ class Own(Place):
         self._url = url
         self._first = int(time.time())
         if url.startswith("http"):
-            self.sweep, self.everybody_is_recorded = Remote.sweep, Remote.everybody_is_recorded
+            self.sweep, self.all_recorded = Remote.sweep, Remote.all_recorded
         else:
             self.wall_clock_is_shared = url.startswith(("postgres", "redis"))
         self.locks = url.startswith(("postgres", "http"))

@@ -17,7 +17,7 @@ from holdfast import Holdfast, HoldfastError
 from holdfast.app import parts_of
 from holdfast.core.job import TERMINAL
 from holdfast.store.protocol import Store
-from holdfast.testing.history import JournalFile, Terms, Verdict, calm, check, final, held_by_the_dead, left, read
+from holdfast.testing.history import JournalFile, Terms, Verdict, calm, check, final, held_by_expired_holder, left, read
 from holdfast.testing.verbs import every
 
 from ..process import Process
@@ -122,7 +122,7 @@ class Round:
             self.journal.write(left(what))
         terms = Terms(
             store_time=self.place.wall_clock_is_shared or not self.clocks,
-            everybody=self.place.everybody_is_recorded,
+            all_recorded=self.place.all_recorded,
             locks=self.place.locks,
             deletes=False,
         )
@@ -311,7 +311,7 @@ class Round:
         """Claims of the dead that nobody has taken back, though there was time."""
         for seen in await store.holders():
             if not seen.alive and seen.age > seen.holder.lease + self.place.sweep:
-                self.journal.write(*(held_by_the_dead(job, seen.holder.id) for job in seen.jobs))
+                self.journal.write(*(held_by_expired_holder(job, seen.holder.id) for job in seen.jobs))
 
     def _end(self) -> None:
         for _, process in self.members:
@@ -359,12 +359,12 @@ class Round:
         counts["answers dropped in the process"] += history.counts.get("dropped", 0)
         counts["killed at a named point"] += history.counts.get("crash", 0)
         counts["killed by a poison job"] += history.counts.get("poisoned", 0)
-        for life in history.lives.values():
-            counts["claims"] += len(life.claims)
-            counts["jobs finished"] += bool(life.final and life.final.state in TERMINAL)
-            for end in life.ends.values():
+        for job in history.jobs.values():
+            counts["claims"] += len(job.claims)
+            counts["jobs finished"] += bool(job.final and job.final.state in TERMINAL)
+            for end in job.ends.values():
                 counts["claims swept"] += bool(end.entry.sweep and end.accepted)
                 counts["settlements sent again"] += len(end.sent) > 1
                 counts["settlements refused"] += any(one.says == "no" for one in end.sent)
-        counts["jobs lost"] += sum(1 for one in verdict.broken if one.rule == "no_acknowledged_job_is_lost")
-        counts["jobs finished twice"] += sum(1 for one in verdict.broken if one.rule == "one_end_per_life")
+        counts["jobs lost"] += sum(1 for one in verdict.violations if one.rule == "no_acknowledged_job_is_lost")
+        counts["jobs finished twice"] += sum(1 for one in verdict.violations if one.rule == "one_end_per_reset_count")

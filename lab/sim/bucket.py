@@ -13,15 +13,15 @@ from typing import Any
 
 from holdfast.core.clock import Entropy
 from holdfast.store.bucket import BucketStore
-from holdfast.store.bucket.seam import Listed, NotWritten
-from holdfast.store.bucket.thread import Life, Shared
-from holdfast.store.bucket.timings import Pace
+from holdfast.store.bucket.protocol import Listed, NotWritten
+from holdfast.store.bucket.thread import EngineRun, Shared
+from holdfast.store.bucket.timings import Timings
 
 from .network import Network
 from .plan import Plan
 from .world import Loop, Process, SimClock, World
 
-PACE = Pace(
+TIMINGS = Timings(
     verify_after=1.2,
     clean_after=3.6,
     snapshot_entries=5,
@@ -85,19 +85,19 @@ class Bucket(Network):
         super().__init__(world, plan.rates, counts)
         self.truth = Objects(self.server.clock)
 
-        self.engines: list[tuple[Process, Life]] = []
+        self.engines: list[tuple[Process, EngineRun]] = []
 
     def store(self, process: Process) -> BucketStore:
         """A process's store: its own engine, at its own end of the network."""
-        return BucketStore(Port(self), PACE, _shared=Together(Port(self), process, self.engines))
+        return BucketStore(Port(self), TIMINGS, _shared=Together(Port(self), process, self.engines))
 
     def observer(self, process: Process) -> BucketStore:
         """What there is, read by the same code, without the network."""
-        return BucketStore(self.truth, PACE, _shared=Together(self.truth, process, self.engines))
+        return BucketStore(self.truth, TIMINGS, _shared=Together(self.truth, process, self.engines))
 
     def left_running(self, process: Process) -> int:
         """The engines of a process that have not ended."""
-        return sum(1 for where, life in self.engines if where is process and not life.over.done())
+        return sum(1 for where, run in self.engines if where is process and not run.over.done())
 
 
 class Port:
@@ -171,7 +171,7 @@ class Port:
                 self._network.counts["log entries cleaned away"] += 1
 
 
-class LoopLife(Life):
+class LoopRun(EngineRun):
     """An engine on a loop of its own instead of a thread: it goes on while the worker's loop is blocked."""
 
     def start(self) -> None:
@@ -183,7 +183,7 @@ class LoopLife(Life):
 
     async def _run_on(self, entropy: Entropy) -> None:
         try:
-            await self.live(entropy)
+            await self.serve(entropy)
         finally:
             self.over.set_result(None)
 
@@ -191,10 +191,10 @@ class LoopLife(Life):
 class Together(Shared):
     """All stores of one simulated process share one engine."""
 
-    life_class = LoopLife
+    run_class = LoopRun
 
-    def __init__(self, bucket: Port | Objects, process: Process, engines: list[tuple[Process, Life]]) -> None:
-        super().__init__(bucket, process.clock, PACE)
+    def __init__(self, bucket: Port | Objects, process: Process, engines: list[tuple[Process, EngineRun]]) -> None:
+        super().__init__(bucket, process.clock, TIMINGS)
         self.process = process
         self.engines = engines
 

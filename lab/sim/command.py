@@ -64,7 +64,7 @@ def one(seed: int, place: str, *, smaller: bool, plan: str | None = None) -> int
     result = simulate(given)
     print(f"seed {seed}: trace {result.digest}, {result.steps} steps, {result.seconds:.1f} virtual s")
     if smaller and not result.verdict:
-        result = shrink(given, {broken.rule for broken in result.verdict.broken})
+        result = shrink(given, {broken.rule for broken in result.verdict.violations})
         print("smallest plan that fails:")
     print(msgspec.json.encode(result.plan).decode())
     print(result.verdict.explain())

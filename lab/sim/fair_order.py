@@ -7,8 +7,8 @@ from itertools import combinations
 from typing import NamedTuple
 
 from holdfast.core.job import Record
-from holdfast.testing.history import Broken
-from holdfast.testing.history.lives import History
+from holdfast.testing.history import Violation
+from holdfast.testing.history.job_history import History
 
 ROUNDING = 0.01
 
@@ -27,7 +27,7 @@ def waited(history: History, records: list[Record]) -> list[Waited]:
     """All jobs in the order of their starts; none where one was held, had no turn, or was not claimed just once."""
     found: list[Waited] = []
     for record in records:
-        claims = history.life(record.id).claims
+        claims = history.job(record.id).claims
         limit_key = record.limit_key
         if limit_key is None or not limit_key.weight or record.fence != 1 or not claims:
             return []
@@ -38,7 +38,7 @@ def waited(history: History, records: list[Record]) -> list[Waited]:
     return sorted(found)
 
 
-def unfair(jobs: list[Waited]) -> Iterator[Broken]:
+def unfair(jobs: list[Waited]) -> Iterator[Violation]:
     """While two limit keys have jobs waiting, neither is ahead of its share by more than one turn of each."""
     for one, other in combinations(sorted({job.limit_key for job in jobs}), 2):
         ahead = {one: 0.0, other: 0.0}
@@ -56,7 +56,7 @@ def unfair(jobs: list[Waited]) -> Iterator[Broken]:
             if ahead[job.limit_key] > gained + 1 / rival.weight + ROUNDING:
                 lead = f"{ahead[job.limit_key]:.2f} turns ahead of {rival.limit_key!r}, which had jobs waiting"
                 what = f"limit key {job.limit_key!r} was {lead}"
-                yield Broken("limit_keys_take_turns_by_their_weights", "", what)
+                yield Violation("limit_keys_take_turns_by_their_weights", "", what)
                 break
             if not any(later.limit_key == job.limit_key for later in behind):
                 ahead = dict.fromkeys(ahead, 0.0)

@@ -28,7 +28,7 @@ from holdfast.core.errors import PartialEnqueue, StoreUnavailable
 from holdfast.core.job import State
 from holdfast.core.retry import Backoff
 from holdfast.tasks.limits import Limit
-from holdfast.testing.history import Entry, Pages, acknowledged, began, denied, got, ran, recorded
+from holdfast.testing.history import Entry, MemoryJournal, acknowledged, began, denied, got, ran, recorded
 
 from .bucket import Bucket
 from .flows import expected, made
@@ -91,7 +91,7 @@ class Member:
         self.worker: SimWorker | None = None
         self.closed = False
         """Its app was closed, and is to stay so."""
-        self.journal = Pages(process.name, place.server.clock, entries)
+        self.journal = MemoryJournal(process.name, place.server.clock, entries)
         seed = plan.chance * 1000 + len(process.world.processes)
         self.app = Holdfast(
             recorded(place.store(process), self.journal, process.name),

@@ -14,7 +14,18 @@ from holdfast.core.clock import MICROS
 from holdfast.core.internal import flow_of, is_flow
 from holdfast.core.job import TERMINAL, Record
 from holdfast.store.protocol import Store
-from holdfast.testing.history import Broken, Entry, Pages, Terms, Verdict, calm, check, dump, final, held_by_the_dead
+from holdfast.testing.history import (
+    Entry,
+    MemoryJournal,
+    Terms,
+    Verdict,
+    Violation,
+    calm,
+    check,
+    dump,
+    final,
+    held_by_expired_holder,
+)
 from holdfast.testing.verbs import every
 
 from .bucket import Bucket
@@ -71,7 +82,7 @@ class Schedule:
         self.world = World(plan.chance)
         self.place = MADE_OF[plan.place](self.world, plan, self.counts)
         self.director = self.world.process("director")
-        self.journal = Pages("director", self.director.clock, self.entries)
+        self.journal = MemoryJournal("director", self.director.clock, self.entries)
         self.everybody: list[Member] = []
         self.drained = True
         self.records: list[Record] = []
@@ -112,22 +123,22 @@ class Schedule:
             parts_of(member.app).runtime.drop_quietly()
         verdict = check(self.entries, terms)
         self._count(verdict)
-        verdict.broken.extend(self._broken_beside(verdict))
+        verdict.violations.extend(self._broken_beside(verdict))
         return Result(plan, verdict, dump(self.entries), self.counts, world.steps, world.now / MICROS)
 
-    def _broken_beside(self, verdict: Verdict) -> list[Broken]:
+    def _broken_beside(self, verdict: Verdict) -> list[Violation]:
         """What a history does not show."""
-        found = [Broken("nothing_is_raised_that_nobody_hears", "", error) for error in self.world.errors]
+        found = [Violation("nothing_is_raised_that_nobody_hears", "", error) for error in self.world.errors]
         if self.world.steps >= MOST_STEPS:
-            found.append(Broken("nobody_goes_round_in_circles", "", f"it was not over after {MOST_STEPS:,} steps"))
+            found.append(Violation("nobody_goes_round_in_circles", "", f"it was not over after {MOST_STEPS:,} steps"))
         if not self.drained:
             busy = [member.process.name for member in self.everybody if member.busy]
-            found.append(Broken("everything_is_over_in_time", "", f"still at work: {', '.join(busy) or 'nobody'}"))
+            found.append(Violation("everything_is_over_in_time", "", f"still at work: {', '.join(busy) or 'nobody'}"))
             waiting = [record for record in self.records if record.waiting_for is not None]
-            found += [Broken("nobody_waits_any_more", one.id, f"it waits for {one.waiting_for}") for one in waiting]
+            found += [Violation("nobody_waits_any_more", one.id, f"it waits for {one.waiting_for}") for one in waiting]
         if self._fair() and self.counts["claims swept"]:
             what = "a claim was called lost, though nothing had gone wrong"
-            found.append(Broken("no_claim_is_lost_in_fair_weather", "", what))
+            found.append(Violation("no_claim_is_lost_in_fair_weather", "", what))
         if self.place.one_clock and not self.plan.deeds:
             in_turn = waited(verdict.history, self.records)
             self.counts["jobs that took turns by weight"] += len(in_turn)
@@ -136,17 +147,19 @@ class Schedule:
             if not member.closed or member.process.dead:
                 continue
             if parts_of(member.app).runtime.live_loop() is not None or self.place.left_running(member.process):
-                found.append(Broken("what_was_closed_stays_closed", "", f"the app of {member.process.name} lives on"))
+                found.append(
+                    Violation("what_was_closed_stays_closed", "", f"the app of {member.process.name} lives on")
+                )
         return found
 
-    def _ended_too_soon(self) -> Iterator[Broken]:
+    def _ended_too_soon(self) -> Iterator[Violation]:
         """A flow ends with the last of its jobs, also of those that were added while it ran."""
         flows = {record.id: record.finished_at for record in self.records if is_flow(record)}
         for record in self.records:
             ended, last = record.finished_at, flows.get(flow_of(record) or "")
             if ended is not None and last is not None and ended > last:
                 what = f"it ended {ended - last} µs after its flow"
-                yield Broken("a_flow_ends_with_its_last_job", record.id, what)
+                yield Violation("a_flow_ends_with_its_last_job", record.id, what)
 
     # -- faults
 
@@ -218,7 +231,7 @@ class Schedule:
                 look_at += DRAIN_LIMIT
                 for seen in await store.holders():
                     if not seen.alive and seen.age > seen.holder.lease + SWEEP:
-                        self.journal.write(*(held_by_the_dead(id, seen.holder.id) for id in seen.jobs))
+                        self.journal.write(*(held_by_expired_holder(id, seen.holder.id) for id in seen.jobs))
             await asyncio.sleep(LOOK_EVERY)
 
     def _is_over(self) -> bool:
@@ -241,7 +254,7 @@ class Schedule:
 
     def _count(self, verdict: Verdict) -> None:
         history, counts = verdict.history, self.counts
-        counts["jobs"] += len(history.lives)
+        counts["jobs"] += len(history.jobs)
         counts["acknowledged jobs"] += verdict.jobs
         counts["flows never begun"] += len(self._never_begun())
         for record in self.records:
@@ -250,11 +263,11 @@ class Schedule:
             elif flow_of(record):
                 counts["jobs of flows that were not run"] += not record.fence
                 counts["jobs added to a flow that ran"] += record.key is not None
-        for life in history.lives.values():
-            counts["claims"] += len(life.claims)
-            counts["claims in limit keys"] += sum(1 for claim in life.claims if claim.entry.limit_key)
-            counts["removed while being enqueued, and made anew"] += life.reborn and len(life.claims) > 1
-            for end in life.ends.values():
+        for job in history.jobs.values():
+            counts["claims"] += len(job.claims)
+            counts["claims in limit keys"] += sum(1 for claim in job.claims if claim.entry.limit_key)
+            counts["removed while being enqueued, and made anew"] += job.recreated and len(job.claims) > 1
+            for end in job.ends.values():
                 if end.entry.sweep and end.accepted:
                     counts["claims swept"] += 1
                 if end.entry.outcome in AWAY and end.accepted:
@@ -265,6 +278,6 @@ class Schedule:
                     counts["settlements refused"] += 1
                     counts["sweeps sent again after the holder had beaten"] += end.entry.sweep and len(end.sent) > 1
         counts["calls of one job for a while"] += sum(
-            1 for life in history.lives.values() for one in life.inserts if one.entry.unique and one.says == "no"
+            1 for job in history.jobs.values() for one in job.inserts if one.entry.unique and one.says == "no"
         )
         counts["claims that nobody received"] += sum(1 for _ in history.unanswered)

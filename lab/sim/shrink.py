@@ -17,7 +17,7 @@ def shrink(plan: Plan, rules: set[str], attempts: int = 400) -> Result:
         for smaller in candidates(best.plan):
             attempts -= 1
             tried = simulate(smaller)
-            if rules & {one.rule for one in tried.verdict.broken}:
+            if rules & {one.rule for one in tried.verdict.violations}:
                 best = tried
                 break
             if attempts <= 0:

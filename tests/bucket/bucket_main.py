@@ -1,4 +1,4 @@
-"""A process of its own on a bucket: enqueues and says what was acknowledged, or claims all there is."""
+"""A separate process on a bucket: enqueues and prints the acknowledged jobs, or claims all jobs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from delayed import Delayed
 from holdfast.core.clock import SystemClock
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.folder import Folder
-from holdfast.store.bucket.timings import Pace
+from holdfast.store.bucket.timings import Timings
 from holdfast.store.open import open_store
 from holdfast.testing.build import new_job, succeeded
 from holdfast.testing.verbs import claim, insert, settle
 
-SHORT = Pace(verify_after=0.4, clean_after=1.5, snapshot_entries=5, look_soonest=0.01, look_latest=0.1)
+SHORT = Timings(verify_after=0.4, clean_after=1.5, snapshot_entries=5, look_soonest=0.01, look_latest=0.1)
 """Cleaned away soon: what takes an hour elsewhere takes a second here."""
 
 
 def sleepy(path):
-    """A store whose every request takes a moment, so that a process that is stopped is stopped inside one."""
+    """A store with slow requests, so that a stopped process is stopped inside one."""
     return BucketStore(Delayed(Folder(path), 0.03), SHORT)
 
 

@@ -53,7 +53,7 @@ class InMemory:
         return True
 
     async def list(self, prefix, after=None):
-        from holdfast.store.bucket.seam import Listed
+        from holdfast.store.bucket.protocol import Listed
 
         keys = sorted(key for key in self.objects if key.startswith(prefix) and (after is None or key > after))
         return [Listed(key, self.objects[key][1], len(self.objects[key][0])) for key in keys]

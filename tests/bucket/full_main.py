@@ -1,4 +1,4 @@
-"""Fills a folder on a small disk from several stores at once, makes room, and checks what each was told."""
+"""Fills a folder on a small disk from several stores, frees space, and checks the answers of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two stores in one process, each with a thread of its own, may read their first objects at the same moment."""
+"""Two stores in one process, each with its own thread, may decode their first objects concurrently."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 
-from holdfast.store.bucket import wire
+from holdfast.store.bucket import log_format
 
 
 def test_two_threads_never_build_a_decoder_at_the_same_time(monkeypatch):
@@ -25,16 +25,18 @@ def test_two_threads_never_build_a_decoder_at_the_same_time(monkeypatch):
         inside.pop()
         return msgspec.json.Decoder(kind)
 
-    monkeypatch.setattr(wire, "_decoders", {})
+    monkeypatch.setattr(log_format, "_decoders", {})
     monkeypatch.setattr(
-        wire, "msgspec", SimpleNamespace(json=SimpleNamespace(Decoder=build), MsgspecError=msgspec.MsgspecError)
+        log_format, "msgspec", SimpleNamespace(json=SimpleNamespace(Decoder=build), MsgspecError=msgspec.MsgspecError)
     )
-    data = wire.encode(wire.Tidy(7, [("ann", 3)]))
-    read: list[wire.Tidy] = []
-    threads = [threading.Thread(target=lambda: read.append(wire._decoder(wire.Tidy)(data))) for _ in range(2)]
+    data = log_format.encode(log_format.Tidy(7, [("ann", 3)]))
+    read: list[log_format.Tidy] = []
+    threads = [
+        threading.Thread(target=lambda: read.append(log_format._decoder(log_format.Tidy)(data))) for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert read == [wire.Tidy(7, [("ann", 3)])] * 2
+    assert read == [log_format.Tidy(7, [("ann", 3)])] * 2
     assert max(most) == 1

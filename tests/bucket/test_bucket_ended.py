@@ -1,11 +1,11 @@
-"""Ended jobs leave the state and stay readable; history goes, living jobs and their payloads stay."""
+"""Ended jobs are archived and stay readable; old log entries are deleted, unfinished jobs and payloads are kept."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from alone import PACE, opened, virtually
+from alone import TIMINGS, opened, virtually
 from delayed import InMemory
 from msgspec.structs import replace
 
@@ -140,7 +140,7 @@ def test_cost_does_not_grow_with_depth():
             return await create(key, data)
 
         bucket.put_if_absent = counted
-        async with opened(bucket, clock, replace(PACE, snapshot_entries=1000)) as store:
+        async with opened(bucket, clock, replace(TIMINGS, snapshot_entries=1000)) as store:
             for at in range(0, depth, 1000):
                 await insert(store, *(new_job(f"{at + n:08}") for n in range(1000)))
             filled = written / depth
@@ -183,7 +183,7 @@ def test_a_wrong_clock_does_not_put_away_what_has_just_ended(off):
 
 
 def test_what_ended_before_a_process_came_is_put_away_by_the_buckets_clock():
-    """No process lives for long enough here to have known a job as ended for five minutes."""
+    """No process here runs long enough to see a job as ended for five minutes."""
 
     async def story(clock):
         bucket = InMemory(clock)
@@ -210,7 +210,7 @@ def test_what_ended_before_a_process_came_is_put_away_by_the_buckets_clock():
     "payload", [b"\0@payload/none.5", b"\0=", b"\0#1/0/inserts/0", HUGE], ids=["object", "plain", "entry", "huge"]
 )
 def test_a_payload_that_an_operator_puts_in_is_kept_as_it_is(payload):
-    """Also one that looks like a pointer of the log's own."""
+    """Also a payload that looks like a pointer into the log."""
 
     async def story(clock):
         bucket = InMemory(clock)

@@ -74,7 +74,7 @@ def test_without_the_guard_jobs_are_lost(monkeypatch):
     monkeypatch.setattr(Log, "believable", True)
     monkeypatch.setattr(Log, "verify", believe)
     for seed in range(200):
-        broken = {one.rule for one in simulate(draw(seed, "bucket")).verdict.broken}
+        broken = {one.rule for one in simulate(draw(seed, "bucket")).verdict.violations}
         if "no_acknowledged_job_is_lost" in broken:
             return
     pytest.fail("200 schedules without a guard, and nothing was lost")

@@ -1,4 +1,4 @@
-"""Leases without a shared clock: watched by whoever lives, for as long as it lives, and never during an outage."""
+"""Leases without a shared clock: watched by all running processes together, and not during an outage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from alone import opened, virtually
 from delayed import InMemory
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.store.bucket.seam import NotWritten
+from holdfast.store.bucket.protocol import NotWritten
 from holdfast.testing.build import holder, new_job, swept
 from holdfast.testing.verbs import claim_one, insert, settle
 
@@ -27,7 +27,7 @@ async def watch(store, seconds):
     return lost
 
 
-def test_processes_that_live_for_seconds_find_a_dead_one_together():
+def test_short_lived_processes_find_an_expired_lease_together():
     async def story(clock):
         bucket = InMemory(clock)
         async with opened(bucket, clock) as store:
@@ -59,7 +59,7 @@ def test_a_holder_that_heartbeats_is_never_found_dead():
 
 
 def test_a_holder_that_left_and_comes_back_is_alive():
-    """It counts its beats from the start again: for how long its earlier life was watched is no matter."""
+    """Its heartbeat numbers start again: the time watched before does not count."""
 
     async def story(clock):
         bucket = InMemory(clock)

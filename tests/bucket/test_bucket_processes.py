@@ -18,7 +18,7 @@ from bucket_main import SHORT, sleepy
 from holdfast import Holdfast, StoreUnavailable
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.folder import Folder
-from holdfast.store.bucket.thread import Life
+from holdfast.store.bucket.thread import EngineRun
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import insert
 from support.eventually import eventually
@@ -55,7 +55,7 @@ def test_eight_processes_on_a_bucket_that_does_not_exist_yet(tmp_path):
 @pytest.mark.extended
 @pytest.mark.parametrize("turn", range(ROUNDS))
 async def test_a_process_stopped_across_a_cleaning_loses_nothing(tmp_path, turn):
-    """Its number is written by another, snapshotted and cleaned away before it goes on."""
+    """Another process writes its number, and a cleaning deletes that entry, before it continues."""
     path = str(tmp_path / "bucket")
     process = start("sleepy", path, "stopped", 40)
     acknowledged = [process.stdout.readline().strip() for _ in range(3 + turn)]
@@ -105,8 +105,8 @@ async def test_an_app_whose_bucket_is_joined_and_cannot_be_read_leaves_no_thread
 
 
 async def test_an_open_that_is_given_up_before_its_thread_has_begun_leaves_no_thread(tmp_path, monkeypatch):
-    begins, run = threading.Event(), Life._run
-    monkeypatch.setattr(Life, "_run", lambda life: begins.wait() and run(life))
+    begins, run = threading.Event(), EngineRun._run
+    monkeypatch.setattr(EngineRun, "_run", lambda started: begins.wait() and run(started))
     opening = asyncio.create_task(BucketStore(Folder(str(tmp_path))).open())
     await asyncio.sleep(0)
     opening.cancel()

@@ -13,8 +13,8 @@ from holdfast import Holdfast
 from holdfast.core.clock import Entropy, SystemClock
 from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.store.bucket import BucketStore
-from holdfast.store.bucket.timings import Pace
-from holdfast.store.bucket.wire import VERSION
+from holdfast.store.bucket.log_format import VERSION
+from holdfast.store.bucket.timings import Timings
 from holdfast.store.group_commit import GroupCommit
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded
@@ -75,7 +75,7 @@ async def test_a_lone_writer_pays_one_put_a_commit(store, bucket):
     assert bucket.requests["put"] == 10
 
 
-async def test_requests_of_everybody_are_counted(store, bucket):
+async def test_requests_of_all_processes_are_counted(store, bucket):
     other = BucketStore(bucket)
     await other.open()
     for _ in range(20):
@@ -91,14 +91,14 @@ async def test_requests_of_everybody_are_counted(store, bucket):
 
 
 @pytest.mark.parametrize(("writers", "most"), [(1, 1.2), (2, 5.0), (4, 7.0), (16, 19.0)])
-def test_writers_that_take_turns_ask_for_little(writers, most):
-    """Everybody reads everybody's entries, and meets one that it did not know of; nobody waits to be adopted."""
+def test_alternating_writers_need_few_requests(writers, most):
+    """Each reads the entries of all others, and loses at most one put per entry; none needs the inbox."""
 
     async def story(clock):
         bucket = InMemory(clock)
         doors = [Delayed(bucket, 0.05) for _ in range(writers)]
         async with AsyncExitStack() as stack:
-            stores = [await stack.enter_async_context(opened(door, clock, Pace())) for door in doors]
+            stores = [await stack.enter_async_context(opened(door, clock, Timings())) for door in doors]
             for door in doors:
                 door.requests.clear()
             for n in range(40):
@@ -127,7 +127,7 @@ async def test_an_object_with_four_methods_is_a_store():
 
 
 class Pretender(InMemory):
-    """Answers a conditional put as if it had looked."""
+    """Answers a conditional put without checking the condition."""
 
     async def put_if_absent(self, key, data):
         await asyncio.sleep(0)

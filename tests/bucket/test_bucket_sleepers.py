@@ -6,13 +6,13 @@ import asyncio
 
 import msgspec
 import pytest
-from alone import PACE, opened, virtually
+from alone import TIMINGS, opened, virtually
 from delayed import Delayed, InMemory
-from held import HeldClaim
+from delayed_puts import DelayedPuts
 
 from holdfast.core.errors import HoldfastError, OutcomeUnknown
-from holdfast.store.bucket.seam import NotWritten
-from holdfast.store.bucket.wire import Mark, Segment
+from holdfast.store.bucket.log_format import Mark, Segment
+from holdfast.store.bucket.protocol import NotWritten
 from holdfast.store.bucket.write_request import WriteRequest
 from holdfast.store.bucket.writer import ALONE
 from holdfast.testing.build import change, new_job, succeeded
@@ -23,7 +23,7 @@ TRIP = 0.1
 
 
 def test_a_sleeper_that_reads_its_own_entry_does_not_take_it_for_written():
-    """It wins a number that was cleaned away; a look that is under way reads that entry before it joins anew."""
+    """It wins a number that was deleted; a concurrent read gets that entry before it joins again."""
 
     async def story(clock):
         bucket = InMemory(clock)
@@ -32,7 +32,7 @@ def test_a_sleeper_that_reads_its_own_entry_does_not_take_it_for_written():
             await sleeper.get(["first"])
             await busy.put_record("config", "tick", b"0")
             while SECOND in bucket.objects:
-                await asyncio.sleep(PACE.clean_after / 10)
+                await asyncio.sleep(TIMINGS.clean_after / 10)
                 await busy.put_record("config", "tick", b"0")
             writing = asyncio.create_task(insert(sleeper, new_job("late")))
             await asyncio.sleep(1.5 * TRIP)
@@ -45,7 +45,7 @@ def test_a_sleeper_that_reads_its_own_entry_does_not_take_it_for_written():
 
 @pytest.mark.parametrize("trips", range(1, 12))
 def test_what_is_read_while_the_log_is_joined_again_is_the_head(trips):
-    """A writer that slept joins again; a look that began before, or begins meanwhile, misses nothing."""
+    """A writer that slept joins again; a read that began before, or begins meanwhile, misses nothing."""
 
     async def story(clock):
         bucket = InMemory(clock)
@@ -54,7 +54,7 @@ def test_what_is_read_while_the_log_is_joined_again_is_the_head(trips):
             await sleeper.get(["first"])
             await busy.put_record("config", "tick", b"0")
             while SECOND in bucket.objects:
-                await asyncio.sleep(PACE.clean_after / 10)
+                await asyncio.sleep(TIMINGS.clean_after / 10)
                 await busy.put_record("config", "tick", b"0")
             writing = asyncio.create_task(insert(sleeper, new_job("late")))
             await asyncio.sleep(trips * TRIP / 2)
@@ -67,11 +67,11 @@ def test_what_is_read_while_the_log_is_joined_again_is_the_head(trips):
 
 
 def test_a_large_payload_that_was_cleaned_away_before_its_job_came_is_written_again():
-    """Days may pass between the two in a process that sleeps, and to others the object is one that nobody needs."""
+    """Days may pass between the two in a process that sleeps, and to other processes the object is unneeded."""
 
     async def story(clock):
         bucket = InMemory(clock)
-        held, patient = HeldClaim(bucket, "log/", answered=False), msgspec.structs.replace(PACE, patience=1e9)
+        held, patient = DelayedPuts(bucket, "log/", answered=False), msgspec.structs.replace(TIMINGS, patience=1e9)
         async with opened(bucket, clock) as busy, opened(held, clock, patient) as sleeper:
             await insert(busy, new_job("first"))
             await sleeper.get(["first"])
@@ -79,7 +79,7 @@ def test_a_large_payload_that_was_cleaned_away_before_its_job_came_is_written_ag
             writing = asyncio.create_task(insert(sleeper, new_job("late", payload=b"x" * 100_000)))
             await held.reached.wait()
             while any(key.startswith("payload/") for key in bucket.objects):
-                await asyncio.sleep(PACE.clean_after / 10)
+                await asyncio.sleep(TIMINGS.clean_after / 10)
                 await busy.put_record("config", "tick", b"0")
             held.open()
             await writing
@@ -91,7 +91,7 @@ def test_a_large_payload_that_was_cleaned_away_before_its_job_came_is_written_ag
 def test_a_change_of_an_ended_job_while_it_is_written_to_its_segment_is_kept():
     async def story(clock):
         bucket = InMemory(clock)
-        held = HeldClaim(bucket, "done/", answered=True)
+        held = DelayedPuts(bucket, "done/", answered=True)
         async with opened(held, clock) as store:
             await insert(store, new_job("a"))
             assert await settle(store, succeeded(await claim_one(store), b"1", keep=1e6))
@@ -126,7 +126,7 @@ def test_a_segment_that_may_have_been_cleaned_away_is_overlooked():
 
 
 class Full(InMemory):
-    """Has no room, now and then."""
+    """Is full, now and then."""
 
     full = False
 
@@ -137,7 +137,7 @@ class Full(InMemory):
 
 
 def test_an_engine_that_could_not_write_for_others_writes_again():
-    """A batch is handed in; the one that would write it has no room, and later has."""
+    """A batch is in the inbox; the process that would write it has a full disk at first."""
 
     async def story(clock):
         bucket = InMemory(clock)
@@ -184,7 +184,7 @@ def test_what_was_handed_in_is_not_called_unwritten_by_a_writer_that_has_no_room
 
 
 class Late(InMemory):
-    """The first put is made long after its sender gave up; the second finds no room."""
+    """The first put is made long after its sender gave up; the second finds a full disk."""
 
     puts = 0
 
@@ -204,7 +204,7 @@ async def _later(made):
     await made
 
 
-def test_no_room_for_a_second_put_says_nothing_about_the_first():
+def test_a_full_disk_at_a_second_put_leaves_the_first_unknown():
     async def story(clock):
         async with opened(Late(clock), clock) as store:
             await insert(store, new_job("a"))

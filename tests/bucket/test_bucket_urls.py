@@ -1,4 +1,4 @@
-"""What a bucket's URL may say."""
+"""The URLs of buckets."""
 
 import pytest
 

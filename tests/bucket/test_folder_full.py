@@ -1,4 +1,4 @@
-"""A folder on a disk that is full: errors are true, nothing is half written, and everything goes on with room again."""
+"""A folder on a full disk: errors are true, nothing is half written, and writes work again when there is space."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delayed import Delayed, InMemory
 
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import StoreUnavailable
-from holdfast.store.bucket.seam import NotWritten
+from holdfast.store.bucket.protocol import NotWritten
 from holdfast.store.open import open_store
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import enqueue, gone, insert
@@ -58,7 +58,7 @@ async def test_a_job_outlasts_a_disk_that_is_full_for_longer_than_its_lease(tmp_
     assert (job.attempt, job.result) == (1, "kept")
 
 
-async def test_no_room_for_a_name_is_reported_at_once(tmp_path, monkeypatch):
+async def test_a_full_folder_is_reported_at_once(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -101,8 +101,8 @@ class Full(InMemory):
         return await super().put_if_absent(key, data)
 
 
-def test_a_writer_that_loses_races_on_a_full_disk_is_reported_that_nothing_was_written():
-    """It cannot even hand its batch in for others to write."""
+def test_a_losing_writer_on_a_full_disk_gets_nothing_was_written():
+    """It cannot write its batch to the inbox either."""
 
     async def story(clock):
         bucket = Full(clock)

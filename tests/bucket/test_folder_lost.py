@@ -27,7 +27,7 @@ def replace(folder):
 
 
 @pytest.mark.parametrize("harm", [delete, empty, replace])
-async def test_a_folder_that_is_no_longer_there_takes_no_write(tmp_path, harm):
+async def test_a_missing_folder_accepts_no_write(tmp_path, harm):
     store = open_store(f"file://{tmp_path}/jobs", SystemClock())
     await store.open()
     await enqueue(store, "before")
@@ -40,7 +40,7 @@ async def test_a_folder_that_is_no_longer_there_takes_no_write(tmp_path, harm):
 
 
 @pytest.mark.parametrize("number", PASSING, ids=errno.errorcode.get)
-async def test_a_folder_that_cannot_be_looked_at_for_a_while_is_not_lost(tmp_path, number):
+async def test_a_folder_that_cannot_be_read_for_a_while_is_not_lost(tmp_path, number):
     store = open_store(f"file://{tmp_path}/jobs", SystemClock())
     await store.open()
     await enqueue(store, "before")

@@ -1,4 +1,4 @@
-"""Manual claims in a folder, which has no clock of its own: a stale one is taken over, its late words are refused."""
+"""Manual claims in a folder, which has no clock of its own: a stale one is recovered, its late writes are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def url(tmp_path):
 
 
 async def taken_over(app, count):
-    """The claims of `count` jobs that somebody else holds, once they are lost. Lost jobs come one by one."""
+    """The claims of `count` jobs of another holder, once they are lost. Lost jobs come one by one."""
     claims = []
     async with asyncio.timeout(60):
         while len(claims) < count:
@@ -34,7 +34,7 @@ async def taken_over(app, count):
     return claims
 
 
-async def test_a_stale_claim_is_taken_over_and_every_late_word_is_refused(url):
+async def test_a_stale_claim_is_recovered_and_late_writes_are_refused(url):
     async with Holdfast(url) as stale, Holdfast(url) as other:
         for word in WORDS:
             await stale.submit("by hand", b"", id=word)
@@ -55,7 +55,7 @@ async def test_a_stale_claim_is_taken_over_and_every_late_word_is_refused(url):
             assert [line.outcome for line in job.history] == ["lost", "succeeded"]
 
 
-async def test_the_claims_of_a_program_that_has_ended_are_taken_over(url):
+async def test_the_claims_of_an_ended_program_are_recovered(url):
     async with Holdfast(url) as gone:
         await gone.submit("by hand", b"", id="a")
         await gone.claim(lease=LEASE)
@@ -65,7 +65,7 @@ async def test_the_claims_of_a_program_that_has_ended_are_taken_over(url):
         assert (await other.job("a")).state == State.SUCCEEDED
 
 
-async def test_a_claim_that_is_kept_alive_is_never_taken_over(url):
+async def test_a_renewed_claim_is_never_recovered(url):
     async with Holdfast(url) as alive, Holdfast(url) as other:
         await alive.submit("by hand", b"", id="a")
         [claim] = await alive.claim(lease=LEASE)
@@ -75,7 +75,7 @@ async def test_a_claim_that_is_kept_alive_is_never_taken_over(url):
         assert (await other.job("a")).attempt == 1
 
 
-async def test_a_stale_claim_that_nobody_has_taken_over_may_still_be_settled(url):
+async def test_a_stale_claim_that_is_not_recovered_may_be_settled(url):
     async with Holdfast(url) as app:
         await app.submit("by hand", b"", id="a")
         [claim] = await app.claim(lease=LEASE)

@@ -1,4 +1,4 @@
-"""What these tests write stays in memory, where there is room: what a disk keeps is tested elsewhere."""
+"""These tests write to a file system in memory, if it is large enough: durability is tested elsewhere."""
 
 from __future__ import annotations
 

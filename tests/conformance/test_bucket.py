@@ -1,4 +1,4 @@
-"""A bucket keeps the contract: a folder and S3 in the test's time, and what there is of other clouds and servers."""
+"""The conformance suite for buckets: a folder and S3 with a manual clock, and other clouds and servers if available."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.cloud import Cloud
 from holdfast.store.bucket.engine import Engine
 from holdfast.store.bucket.folder import Folder
+from holdfast.store.bucket.log_format import VERSION, Entry, encode, log_key
 from holdfast.store.bucket.timings import FOLDER
-from holdfast.store.bucket.wire import VERSION, Entry, encode, log_key
 from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
 from holdfast.testing.verbs import enqueue
 from support import azurite, gcs, s3
 from support.conforming import beside_the_reference, some_topics
 
 STEP = 0.5
-"""Of time between two looks: a lease ends only by being watched."""
+"""The time between two reads: a lease expires only while it is watched."""
 WATCHED = 250
-"""Such steps at the most; what is longer than that is no matter of leases."""
+"""Such steps, at most; a longer time does not concern leases."""
 _places = itertools.count(1)
 
 
 class BucketHarness(ManualTimeHarness):
-    """`another` is another process, as far as the log can tell: an engine of its own."""
+    """`another` acts as another process: it has its own engine."""
 
     features = ManualTimeHarness.features | {"write_count"}
-    pace = replace(FOLDER, watch_least=0.0, look_soonest=0.002, look_latest=0.01)
+    timings = replace(FOLDER, watch_least=0.0, look_soonest=0.002, look_latest=0.01)
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -42,7 +42,7 @@ class BucketHarness(ManualTimeHarness):
         return Folder(str(self.folder / "bucket"))
 
     def connect(self):
-        return BucketStore(self.bucket, self.pace, clock=self.clock)
+        return BucketStore(self.bucket, self.timings, clock=self.clock)
 
     async def another(self, store):
         return await self._open(self.connect())
@@ -71,9 +71,9 @@ class BucketHarness(ManualTimeHarness):
 
 
 class BusyKeeperHarness(BucketHarness):
-    """Snapshots and cleaning at every other commit: whoever joins, joins by a snapshot."""
+    """Snapshots and cleaning at every other commit: every process joins by a snapshot."""
 
-    pace = replace(BucketHarness.pace, snapshot_entries=2, clean_after=0.0, verify_after=0.0)
+    timings = replace(BucketHarness.timings, snapshot_entries=2, clean_after=0.0, verify_after=0.0)
 
 
 class MinistackHarness(BucketHarness):
@@ -84,7 +84,7 @@ class MinistackHarness(BucketHarness):
 
 
 class SeaweedHarness(BucketHarness):
-    """On logs that have begun: who begins one lets writers race, and for that SeaweedFS takes seconds."""
+    """On existing logs: the creation of one races writers, which takes seconds on SeaweedFS."""
 
     def make_bucket(self):
         server = s3.shared(s3.SeaweedFS)

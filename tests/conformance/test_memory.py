@@ -1,4 +1,4 @@
-"""The memory store keeps the contract that it is the reference of."""
+"""The conformance suite for the memory store, which is the reference."""
 
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing.conformance import ManualTimeHarness, conformance_suite

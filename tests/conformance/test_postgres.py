@@ -1,4 +1,4 @@
-"""Postgres keeps the contract, on the newest server that can be had and on the oldest."""
+"""The conformance suite for Postgres, on the newest available server and on the oldest."""
 
 import itertools
 from typing import ClassVar

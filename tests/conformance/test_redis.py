@@ -1,4 +1,4 @@
-"""Redis keeps the contract: Valkey and, where there is one, a real Redis in the test's time; some of it in theirs."""
+"""The conformance suite for Valkey and, if available, Redis: with a manual clock, partly with the server's clock."""
 
 import itertools
 from functools import cache
@@ -41,7 +41,7 @@ class OnServer:
 
 
 class ValkeyHarness(OnServer, ManualTimeHarness):
-    """Time that the test sets."""
+    """With a manual clock."""
 
     features = (ManualTimeHarness.features | OnServer.features) - {"wall_jumps"}
     binary = staticmethod(cache(valkey))

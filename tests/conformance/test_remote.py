@@ -1,4 +1,4 @@
-"""A remote store keeps the contract, whatever store its server has."""
+"""The conformance suite for remote stores, over servers with different stores."""
 
 import pytest
 from test_bucket import BucketHarness

@@ -1,4 +1,4 @@
-"""SQLite keeps the contract."""
+"""The conformance suite for SQLite."""
 
 import sqlite3
 

@@ -78,7 +78,9 @@ def test_limits_hold_a_caller_dies(store_url, processes, tmp_path, chance):
         processes.close()
     assert max(most.values()) == RUNNING, f"never full, so nothing was shown; or more than full: {most}"
     journalled.write(*final(records))
-    verdict = check(read(journal), Terms(runs=False, everybody="sweeps" not in parts_of(app).runtime._store.features))
+    verdict = check(
+        read(journal), Terms(runs=False, all_recorded="sweeps" not in parts_of(app).runtime._store.features)
+    )
     verdict.demand()
     lost = sum(line.outcome == "lost" for record in records for line in record.history)
     print(f"{verdict.explain()}; {lost} claims were lost under {KILLS} kills")

@@ -23,7 +23,7 @@ def test_a_run_is_held_only_to_what_it_was_about():
     story.claim()
     story.settle()
     story.end()
-    assert check(story.entries, Terms(runs=False)).broken == []
+    assert check(story.entries, Terms(runs=False)).violations == []
 
 
 def test_an_ask_without_an_answer_excuses_a_job_passed_over_only_where_a_store_has_locks():
@@ -34,8 +34,8 @@ def test_an_ask_without_an_answer_excuses_a_job_passed_over_only_where_a_store_h
     story.claim("second", place=(0, 0, 2))
     story.claim("first", place=(0, 0, 1))
     story.finish("first", "second")
-    assert check(story.entries, Terms(locks=True)).broken == []
-    [broken] = check(story.entries, Terms(locks=False)).broken
+    assert check(story.entries, Terms(locks=True)).violations == []
+    [broken] = check(story.entries, Terms(locks=False)).violations
     assert broken.rule == "the_first_in_order_is_claimed_first"
 
 
@@ -52,6 +52,6 @@ def test_an_acknowledged_job_that_was_deleted_is_lost_where_nobody_deletes():
     story = Story()
     story.enqueue()
     story.change(what="delete")
-    assert check(story.entries, Terms(deletes=True)).broken == []
-    [broken] = check(story.entries, Terms(deletes=False)).broken
+    assert check(story.entries, Terms(deletes=True)).violations == []
+    [broken] = check(story.entries, Terms(deletes=False)).violations
     assert broken.rule == "no_acknowledged_job_is_lost"

@@ -19,7 +19,7 @@ from lab.real.round import Mix, Round
 
 from holdfast import Holdfast, OutcomeUnknown, Worker
 from holdfast.app import parts_of
-from holdfast.testing.history import Pages, check, recorded
+from holdfast.testing.history import MemoryJournal, check, recorded
 from support.postgres import installed
 from support.redis import valkey_binary
 
@@ -65,7 +65,7 @@ def test_nothing_is_lost_and_nothing_finishes_twice_whatever_goes_wrong(place, d
     counts = report.counts
     assert counts["acknowledged jobs"] > 100
     assert counts["processes killed (SIGKILL), in all"] > 0
-    if place.everybody_is_recorded:
+    if place.all_recorded:
         assert counts["claims swept"] > 0, "no claim was lost: nothing was shown"
     if place.has_server:
         assert counts["answers dropped"] > 0
@@ -102,7 +102,7 @@ class Deaf(Crash):
 
 async def test_every_named_point_that_a_store_can_pass_is_passed(make_app):
     app = make_app()
-    journal = Pages("test", parts_of(app).runtime.clock)
+    journal = MemoryJournal("test", parts_of(app).runtime.clock)
     crash = Deaf(journal)
     store = Faulty(parts_of(app).runtime.store, journal, crash, 0.0, Random(1))
     faulty = make_app(recorded(store, journal))
@@ -118,14 +118,14 @@ async def test_every_named_point_that_a_store_can_pass_is_passed(make_app):
 
 async def test_a_lost_answer_is_an_unknown_outcome_of_a_write_that_was_made():
     app = Holdfast("memory://")
-    journal = Pages("test", parts_of(app).runtime.clock)
+    journal = MemoryJournal("test", parts_of(app).runtime.clock)
     store = Faulty(parts_of(app).runtime.store, journal, Crash(journal, "", 0), 1.0, Random(1))
     async with Holdfast(recorded(store, journal)) as faulty:
         with pytest.raises(OutcomeUnknown):
             await faulty.submit("anything", b"")
         assert len((await app.jobs()).jobs) == 1
     await app.close()
-    assert check(journal.entries).broken == []
+    assert check(journal.entries).violations == []
 
 
 def test_a_round_is_for_what_is_further_from_its_goal():

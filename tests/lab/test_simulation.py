@@ -169,7 +169,7 @@ def test_a_defect_in_what_some_schedules_have_is_met(rule, monkeypatch):
     if rule == "a_flow_ends_with_its_last_job":  # else it would see that it has grown, and wait again
         monkeypatch.setattr(flow_completion, "number_kept", lambda _: None)
     for seed in range(0, 1500, 3):
-        if rule in {broken.rule for broken in simulate(draw(seed)).verdict.broken}:
+        if rule in {broken.rule for broken in simulate(draw(seed)).verdict.violations}:
             return
     pytest.fail("500 schedules, and none has met the planted defect")
 
@@ -193,9 +193,9 @@ def failing_plan() -> Plan:
 def test_a_failing_plan_is_shrunk_to_one_that_still_fails_for_the_same_reason(monkeypatch):
     monkeypatch.setattr(Jobs, "settle", forgetful_sweeper)
     plan = failing_plan()
-    rules = {broken.rule for broken in simulate(plan).verdict.broken}
+    rules = {broken.rule for broken in simulate(plan).verdict.violations}
     smallest = shrink(plan, rules, attempts=80)
-    assert {broken.rule for broken in smallest.verdict.broken} & rules
+    assert {broken.rule for broken in smallest.verdict.violations} & rules
     assert size(smallest.plan) < size(plan)
 
 

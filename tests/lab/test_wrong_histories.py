@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.history import OF_ALL, OF_JOB, Entry, Past, began, check, denied, got, held_by_the_dead, left, ran
+from holdfast.testing.history import (
+    OF_ALL,
+    OF_JOB,
+    Entry,
+    Past,
+    began,
+    check,
+    denied,
+    got,
+    held_by_expired_holder,
+    left,
+    ran,
+)
 from support.story import SECOND, Story
 
 
@@ -56,7 +68,7 @@ def wrong():
         s.change(what="state", state="cancelled", fence=1)
         s.end(state="dead")
 
-    yield "one_end_per_life", "dead, then cancelled", ends_twice
+    yield "one_end_per_reset_count", "dead, then cancelled", ends_twice
 
     def released_while_it_ran(s):
         s.enqueue()
@@ -77,7 +89,7 @@ def wrong():
         s.settle(fence=2, state="queued", outcome="released")
         s.end(fence=1)
 
-    yield "one_end_per_life", "claimed after its end", after_the_end
+    yield "one_end_per_reset_count", "claimed after its end", after_the_end
 
     def same_fence(s):
         s.enqueue()
@@ -175,7 +187,7 @@ def wrong():
         s.claim(fence=2)
         call = s.call()
         s.add(Entry("note", call=call, job="j", fence=1))
-        s.told(call, notes=[True])
+        s.answered(call, notes=[True])
         s.run(fence=2)
         s.settle(fence=2)
         s.end(fence=2)
@@ -259,9 +271,9 @@ def wrong():
 
     def stuck(s):
         s.whole()
-        s.add(held_by_the_dead("j", "w"))
+        s.add(held_by_expired_holder("j", "w"))
 
-    yield "nothing_stays_with_the_dead", "held by the dead", stuck
+    yield "no_claim_stays_with_an_expired_holder", "held by the dead", stuck
 
     def two_jobs(s):
         s.whole("a", key="k")
@@ -362,7 +374,7 @@ def test_a_history_that_breaks_a_rule_is_caught_by_it(rule, name, play):
     story = Story()
     play(story)
     verdict = check(story.entries)
-    assert rule in {one.rule for one in verdict.broken}, verdict.explain()
+    assert rule in {one.rule for one in verdict.violations}, verdict.explain()
 
 
 def test_every_rule_is_seen_to_fail():

@@ -76,6 +76,17 @@ async def test_the_same_key_gives_the_same_job_and_another_payload_an_error(serv
     assert again.id == first.id
 
 
+@pytest.mark.parametrize("kind", ASYNC)
+@pytest.mark.parametrize("unique", ["until_end", "until_start", 60])
+async def test_a_unique_job_can_be_enqueued_in_a_transaction(server, app, kind, unique):
+    first = await app.add.using(unique=unique).enqueue(1, 2)
+    async with ASYNC[kind](server) as (connection, commit, _):
+        again = await app.add.using(connection=connection, unique=unique).enqueue(1, 2)
+        other = await app.add.using(connection=connection, unique=unique).enqueue(3, 4)
+        await commit()
+    assert (again.id, (await other.job()).id) == (first.id, other.id)
+
+
 @contextmanager
 def psycopg_blocking(server):
     with psycopg.connect(server.url) as connection:
@@ -117,7 +128,7 @@ def test_blocking_code_enqueues_on_its_own_thread(server, url, kind):
             lost.job()
 
 
-async def test_another_kind_of_connection_is_refused_in_words(app):
+async def test_another_kind_of_connection_is_refused_with_the_reason(app):
     with pytest.raises(ConfigError, match="asyncpg, psycopg 3 or SQLAlchemy"):
         await app.add.using(connection=object()).enqueue(1, 2)
 

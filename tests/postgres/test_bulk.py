@@ -1,4 +1,4 @@
-"""Plain jobs in bulk: the quick insert that expects no conflict, and the careful one after it."""
+"""Plain jobs in bulk: the fast insert that expects no conflict, and the repeat with ON CONFLICT."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_what_is_new_in_a_batch_that_is_partly_sent_again_is_created(store
     assert [record.id for record in await claim(store, limit=1000)] == [new.id for new in jobs[10:]]
 
 
-async def test_ids_that_belong_to_others_are_reported_apart(store):
+async def test_ids_of_other_jobs_are_refused(store):
     await insert(store, *(new_job(f"job-{n}", nonce=n + 1) for n in range(20)))
     [ended] = await claim(store, limit=1)
     await settle(store, succeeded(ended))
@@ -76,7 +76,7 @@ async def test_in_a_users_transaction_a_batch_that_is_sent_again_harms_nothing(s
     assert len(await every(store)) == 20
 
 
-async def test_two_who_send_the_same_batch_at_once_make_it_once(store, url):
+async def test_a_batch_that_is_sent_twice_at_once_is_created_once(store, url):
     twin = store.sibling()
     await twin.open()
     for turn in range(5):

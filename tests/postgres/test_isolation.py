@@ -1,4 +1,4 @@
-"""Whatever isolation level is the database's default: the store has its own, and users keep theirs."""
+"""Isolation levels: the store sets its own, whatever the database's default is, and users keep theirs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT_KEY = LimitKey("one", concurrency=1)
 
 @pytest.fixture
 def strict(server):
-    """How to connect where transactions are repeatable read, unless they say otherwise."""
+    """Connects with repeatable read as the default isolation level."""
 
     async def connect():
         settings = {"default_transaction_isolation": "repeatable read"}
@@ -52,7 +52,7 @@ async def test_a_claim_that_waited_for_another_counts_what_that_one_took(guarded
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.job WHERE state = 'running'") == 1
 
 
-async def test_where_it_cannot_be_set_a_claim_of_a_limit_key_is_refused_in_words(guarded, strict, schema):
+async def test_a_claim_of_a_limit_key_at_another_isolation_level_is_refused(guarded, strict, schema):
     shared = PostgresStore(Place("", schema=schema, connect=strict, pgbouncer="transaction"))
     await shared.open()
     await insert(shared, new_job("plain", priority=-1), new_job("limited", limit_key=LIMIT_KEY))

@@ -1,4 +1,4 @@
-"""Behind a pgbouncer that pools by transaction every promise holds; hints do not pass it, polling does their work."""
+"""With a pgbouncer that pools by transaction every promise holds; hints do not pass it; jobs are found by polling."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_a_transaction_of_the_users_own_and_of_a_task(behind, bouncer, sql
 
 
 async def test_nothing_is_left_on_a_shared_connection(behind, sql):
-    """No listener's lock stays behind there, which would have everybody notify for ever."""
+    """No lock of a listener is left there, which would make every writer notify for ever."""
     store = PostgresStore(behind)
     await store.open()
     listener = store.listen(["queue/default", "job/a"])
@@ -172,7 +172,7 @@ async def test_a_write_that_pgbouncer_had_no_server_for_was_not_made(impatient, 
         ("something that nobody has heard of", False),
     ],
 )
-def test_only_what_never_left_pgbouncer_is_known_not_to_be_written(words, known):
+def test_only_statements_that_pgbouncer_never_sent_are_known_not_written(words, known):
     lost = asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
     lost.__cause__ = asyncpg.ProtocolViolationError(words)
     for error in (lost, lost.__cause__):

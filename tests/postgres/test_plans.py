@@ -1,4 +1,4 @@
-"""What a claim costs: the plan it has, at any depth, without statistics, and with an old snapshot in the way.
+"""The cost of a claim: its plan at any depth, without statistics, and with an old snapshot.
 
 HOLDFAST_DEPTH and HOLDFAST_WEAR make longer runs: 1,000,000 each is what the documentation speaks of.
 """
@@ -29,7 +29,7 @@ CHOICE, CLAIM = "SELECT array_agg(f.ctid)", "UPDATE holdfast.job AS j SET state 
 
 
 async def fill(sql, schema, number):
-    """Many queued jobs at once, as an enqueue would have made them."""
+    """Insert many queued jobs, as an enqueue would."""
     await sql.execute(
         f"INSERT INTO {schema}.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts,"
         f" created_at, gen) SELECT nextval('{schema}.job_seq'), 'fill-' || n, 'default', 'work', 'queued', n % 3,"
@@ -98,7 +98,7 @@ async def test_every_statement_of_an_idle_ask_is_a_handful_of_reads(store, sql, 
 
 
 async def test_notes_and_ends_find_their_jobs_by_number_though_planned_on_an_empty_table(store, sql, schema):
-    """All that runs is in one small index, the cheapest way while there is next to nothing, and the dearest later."""
+    """The index of running jobs is the cheapest plan while there are few, and the most expensive later."""
     await sql.execute(f"ALTER TABLE {schema}.job SET (autovacuum_enabled = off)")
     said, records = [], []
     async with store._pool.link() as link:
@@ -130,8 +130,8 @@ async def test_notes_and_ends_find_their_jobs_by_number_though_planned_on_an_emp
         assert "using job_running" not in plan, plan
 
 
-async def test_a_limit_key_is_looked_at_by_its_indexes_though_planned_on_an_empty_table(store, sql, schema):
-    """What runs of a limit key and what it holds, whatever else runs and waits."""
+async def test_a_limit_key_is_read_by_its_indexes_if_planned_on_an_empty_table(store, sql, schema):
+    """The running and the deferred jobs of a limit key, however many other jobs run and wait."""
     me, limit_key = holder("me", 3600.0), LimitKey("one", concurrency=1)
     await insert(store, *(new_job(f"a{n}", limit_key=limit_key, queue="limited") for n in range(300)))
     [first] = await claim(store, me, "limited", limit=300)
@@ -160,7 +160,7 @@ async def test_an_end_and_a_claim_read_no_more_where_many_limit_keys_are_full(st
         assert await claim(store, me, limit=500) == []
     plans = await explained(store, ask(me, limit=5), settles=[succeeded(record) for record in running[:5]])
     assert len(await every(store, Where(states=("running",)))) == 500
-    looks = [plan for plan in plans if re.search("using job_(held|limit_key|waiting_for)", plan)]
+    looks = [plan for plan in plans if re.search("using job_(deferred|limit_key|waiting_for)", plan)]
     assert len(looks) > 3
     for plan in looks:
         assert buffers(plan) < 150, plan
@@ -202,7 +202,7 @@ async def drain(store, me, number, size=100):
 
 
 @pytest.mark.timeout(3600)
-async def test_an_old_snapshot_does_not_make_claims_dear(store, sql, server, schema):
+async def test_an_old_snapshot_does_not_slow_claims_down(store, sql, server, schema):
     old = await asyncpg.connect(server.url)
     transaction = old.transaction(isolation="repeatable_read")
     await transaction.start()
@@ -228,7 +228,7 @@ async def claim_cost(store, sql, schema, me):
     return max(buffers(plan) for plan in plans if "Buffers" in plan)
 
 
-async def test_nothing_is_lost_and_order_holds_while_generations_turn(store, sql, server, schema):
+async def test_nothing_is_lost_and_order_is_kept_during_rotations(store, sql, server, schema):
     old = await asyncpg.connect(server.url)
     transaction = old.transaction(isolation="repeatable_read")
     await transaction.start()
@@ -251,7 +251,7 @@ async def test_nothing_is_lost_and_order_holds_while_generations_turn(store, sql
     await old.close()
 
 
-async def test_a_transaction_that_began_before_a_turn_adds_where_claims_look(store, sql, server, schema):
+async def test_jobs_of_a_transaction_from_before_a_rotation_are_found(store, sql, server, schema):
     """A user's repeatable-read transaction sees the generations of an hour ago; its jobs must be found all the same."""
     old = await asyncpg.connect(server.url)
     transaction = old.transaction(isolation="repeatable_read")
@@ -267,7 +267,7 @@ async def test_a_transaction_that_began_before_a_turn_adds_where_claims_look(sto
     await old.close()
 
 
-async def test_a_generation_that_somebody_still_adds_to_is_not_closed(store, sql, server, schema):
+async def test_a_generation_with_an_open_insert_is_not_closed(store, sql, server, schema):
     user = await asyncpg.connect(server.url)
     transaction = user.transaction()
     await transaction.start()
@@ -282,13 +282,13 @@ async def test_a_generation_that_somebody_still_adds_to_is_not_closed(store, sql
     await user.close()
 
 
-async def test_an_ask_that_met_a_turn_is_to_ask_again_at_once(store, sql, schema):
-    """What is just moving to another generation cannot be had: nobody would ring a listener for it afterwards."""
+async def test_an_ask_during_a_rotation_is_to_be_repeated_at_once(store, sql, schema):
+    """Jobs that are being moved to another generation cannot be claimed, and no listener is notified afterwards."""
     await insert(store, *(new_job() for _ in range(3)))
     await sql.execute(f"INSERT INTO {schema}.generation (gen) VALUES (2)")
     transaction = sql.transaction()
     await transaction.start()
-    await sql.fetch(f"SELECT * FROM {schema}.turn('{{}}')")
+    await sql.fetch(f"SELECT * FROM {schema}.rotate('{{}}')")
     answer = await answer_to(store, ask(limit=9))
     assert (answer.records, answer.due_in) == ([], 0.0)
     await transaction.commit()

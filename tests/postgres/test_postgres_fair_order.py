@@ -1,4 +1,4 @@
-"""Turns by weight, where users enqueue in transactions of their own."""
+"""Fair order by weight, if users enqueue in their own transactions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.testing.verbs import claim, insert
 A, B = LimitKey("a", weight=1), LimitKey("b", weight=1)
 
 
-async def test_an_open_transaction_takes_no_turns_from_others(store, begun):
+async def test_an_open_transaction_does_not_change_the_fair_order(store, begun):
     user = await begun()
     await insert(store, new_job("first", limit_key=LimitKey("c", weight=1)))
     await store.insert_bound(user, [new_job("mine", limit_key=A), new_job("yours", limit_key=B)])
@@ -23,7 +23,7 @@ async def test_an_open_transaction_takes_no_turns_from_others(store, begun):
     assert order[1:11] == ["b0", "a0", "b1", "a1", "b2", "a2", "b3", "a3", "b4", "a4"]
 
 
-async def test_what_transactions_have_enqueued_counts_once_they_have_committed(store, sql):
+async def test_jobs_of_transactions_count_after_their_commit(store, sql):
     for n in range(5):
         async with sql.transaction():
             await store.insert_bound(sql, [new_job(f"a{n}", limit_key=A)])
@@ -33,7 +33,7 @@ async def test_what_transactions_have_enqueued_counts_once_they_have_committed(s
     assert order == ["a0", "b0", "late", "a1", "b1", "a2", "b2", "a3", "b3", "a4", "b4", "a5"]
 
 
-async def test_retention_puts_the_shares_of_transactions_together(store, sql, schema):
+async def test_tidy_merges_the_shares_of_transactions(store, sql, schema):
     for n in range(3):
         async with sql.transaction():
             await store.insert_bound(sql, [new_job(f"a{n}", limit_key=A)])

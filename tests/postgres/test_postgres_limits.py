@@ -1,4 +1,4 @@
-"""Limit keys where many claim at once: their bounds hold, nothing is left behind, and nobody waits who need not."""
+"""Limit keys under concurrent claims: limits hold, no deferred job is forgotten, and there are no needless waits."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ async def test_many_processes_never_exceed_a_limit_key_and_end_all_jobs(store, s
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.job") == 0
 
 
-async def test_starts_never_come_faster_than_their_rate(store, sql, schema):
-    """Several claims at once cannot use one place twice."""
+async def test_starts_never_exceed_their_rate(store, sql, schema):
+    """Concurrent claims cannot use the same capacity twice."""
     others = [store.sibling() for _ in range(4)]
     for other in others:
         await other.open()
@@ -84,8 +84,8 @@ async def test_starts_never_come_faster_than_their_rate(store, sql, schema):
         await other.close()
 
 
-async def test_an_end_that_a_claim_could_not_see_makes_room_all_the_same(store, begun, schema):
-    """The end commits while a claim that still counts its job is under way: what that one holds must not stay held."""
+async def test_an_end_that_a_claim_cannot_see_frees_capacity(store, begun, schema):
+    """The end commits during a claim that still counts its job: jobs that this claim defers must be released."""
     first = await one_of_two(store)
     other = await begun()
     await write_on(other, schema, Batch(asks=[ask("bob", limit=9)]))  # holds b
@@ -95,8 +95,8 @@ async def test_an_end_that_a_claim_could_not_see_makes_room_all_the_same(store, 
     assert (await claim_one(store)).id == "b"
 
 
-async def test_a_claim_between_an_end_and_what_was_held_because_of_it_loses_neither(store, begun, schema):
-    """It takes in that the job has left, and cannot see yet that another is held."""
+async def test_a_claim_between_an_end_and_a_deferral_loses_neither(store, begun, schema):
+    """It applies the notice of the end, and cannot see the deferred job yet."""
     first = await one_of_two(store)
     other = await begun()
     await write_on(other, schema, Batch(asks=[ask("bob", limit=9)]))  # holds b
@@ -106,8 +106,8 @@ async def test_a_claim_between_an_end_and_what_was_held_because_of_it_loses_neit
     assert (await claim_one(store)).id == "b"
 
 
-async def test_what_a_claim_holds_because_of_its_own_starts_is_not_lost_between_others(store, begun, schema):
-    """It fills the limit key itself. An end that it still counts, and a claim that takes that in, see nothing held."""
+async def test_jobs_deferred_because_of_own_starts_are_released(store, begun, schema):
+    """It fills the limit key itself. An end that it still counts, and the next claim, see no deferred job."""
     limit_key = LimitKey("two", concurrency=2)
     await insert(store, new_job("a", limit_key=limit_key))
     first = await claim_one(store)
@@ -120,8 +120,8 @@ async def test_what_a_claim_holds_because_of_its_own_starts_is_not_lost_between_
     assert (await claim_one(store)).id == "c"
 
 
-async def test_an_end_and_a_claim_that_cannot_see_each_other_both_look_again(store, begun, schema):
-    """Whichever commits last finds the job that was held, without being told to by anybody."""
+async def test_an_end_and_a_claim_that_cannot_see_each_other_are_both_repeated(store, begun, schema):
+    """The one that commits last finds the deferred job, without a notification."""
     first = await one_of_two(store)
     holding, ending = await begun(), await begun()
     assert await write_on(holding, schema, Batch(asks=[ask("bob")]))  # holds b
@@ -133,7 +133,7 @@ async def test_an_end_and_a_claim_that_cannot_see_each_other_both_look_again(sto
     assert not await write_on(holding, schema, Batch(asks=[ask("bob")]))  # nothing has happened since
 
 
-async def test_a_store_that_is_to_look_again_does_so(store, sql, schema):
+async def test_a_store_repeats_a_claim_that_is_to_be_repeated(store, sql, schema):
     first = await one_of_two(store)
     assert await claim(store) == []  # holds b, says so, and has looked at that itself
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.notice") == 0
@@ -141,8 +141,8 @@ async def test_a_store_that_is_to_look_again_does_so(store, sql, schema):
     assert (await claim_one(store)).id == "b"
 
 
-async def test_a_claim_that_looks_far_locks_only_what_it_takes(store, begun, schema):
-    """Behind ten full limit keys it reads several jobs at once, and needs one of them."""
+async def test_a_claim_that_reads_many_jobs_locks_only_what_it_takes(store, begun, schema):
+    """After ten full limit keys it reads several jobs at once, and needs one of them."""
     limit_keys = [LimitKey(f"full-{n}", concurrency=1) for n in range(10)]
     await insert(store, *(new_job(limit_key=limit_key) for limit_key in limit_keys))
     assert len(await claim(store, limit=10)) == 10
@@ -156,7 +156,7 @@ async def test_a_claim_that_looks_far_locks_only_what_it_takes(store, begun, sch
     assert (await job(store, "free-0")).state == State.RUNNING
 
 
-async def test_a_second_ask_of_a_batch_does_not_take_back_what_the_first_says(store, begun, schema):
+async def test_a_second_ask_of_a_batch_does_not_apply_notices_of_the_first(store, begun, schema):
     first = await one_of_two(store)
     other = await begun()
     await write_on(other, schema, Batch(asks=[ask("bob", limit=9)]))  # holds b
@@ -167,7 +167,7 @@ async def test_a_second_ask_of_a_batch_does_not_take_back_what_the_first_says(st
     assert (await claim_one(store)).id == "b"
 
 
-async def test_a_claim_beside_an_end_does_not_take_in_what_nobody_else_has_seen(store, begun, schema):
+async def test_a_claim_does_not_apply_the_notice_of_an_end_in_its_batch(store, begun, schema):
     first = await one_of_two(store)
     holding, ending = await begun(), await begun()
     await write_on(holding, schema, Batch(asks=[ask("bob", limit=9)]))  # holds b
@@ -178,7 +178,7 @@ async def test_a_claim_beside_an_end_does_not_take_in_what_nobody_else_has_seen(
     assert (await claim_one(store)).id == "b"
 
 
-async def test_an_end_that_commits_after_others_have_looked_makes_room_all_the_same(store, begun, schema):
+async def test_an_end_that_commits_after_other_claims_frees_capacity(store, begun, schema):
     first = await one_of_two(store)
     other = await begun()
     await write_on(other, schema, Batch(settles=[succeeded(first)]))  # sees nothing held
@@ -189,7 +189,7 @@ async def test_an_end_that_commits_after_others_have_looked_makes_room_all_the_s
     assert (await claim_one(store)).id == "b"
 
 
-async def test_a_held_job_that_somebody_is_changing_is_let_go_later(store, begun, schema):
+async def test_a_locked_deferred_job_is_released_later(store, begun, schema):
     first = await one_of_two(store)
     assert await claim(store) == []
     user = await begun()
@@ -201,8 +201,8 @@ async def test_a_held_job_that_somebody_is_changing_is_let_go_later(store, begun
     assert (await claim_one(store)).id == "b"
 
 
-async def test_a_rest_that_could_not_be_taken_in_counts_all_the_same(store, begun, schema):
-    """Another claim has the limiter when the word is read, and not any more when a job is to start."""
+async def test_a_reported_rate_limit_counts_before_its_notice_is_applied(store, begun, schema):
+    """Another claim has locked the limiter when the notice is read, and has unlocked it when a job is to start."""
     limit_key = LimitKey("slow", concurrency=5)
     await insert(store, *(new_job(f"a{n}", limit_key=limit_key) for n in range(3)))
     first = await claim_one(store)
@@ -216,7 +216,7 @@ async def test_a_rest_that_could_not_be_taken_in_counts_all_the_same(store, begu
     assert {record.id for record in await every(store, Where(states=(State.RUNNING,)))} == {"a0", "a1"}
 
 
-async def test_ends_and_enqueues_wait_for_no_claim_and_claims_for_no_user(store, begun, schema):
+async def test_ends_enqueues_and_claims_do_not_wait_for_each_other(store, begun, schema):
     limit_key = LimitKey("one", concurrency=2, weight=1)
     await insert(store, *(new_job(f"a{n}", limit_key=limit_key) for n in range(4)))
     first = await claim_one(store)
@@ -231,8 +231,8 @@ async def test_ends_and_enqueues_wait_for_no_claim_and_claims_for_no_user(store,
     assert {record.id for record in await every(store)} == {"a0", "a1", "a2", "a3", "mine", "theirs"}
 
 
-async def test_two_asks_of_one_batch_do_not_wait_for_two_of_another(store, begun, schema):
-    """Each has the limiter of one limit key and wants the other's: it leaves that alone, and says to ask again."""
+async def test_asks_of_two_batches_do_not_deadlock(store, begun, schema):
+    """Each has locked one limiter and needs the other: it skips that, and is to be repeated."""
     for name in "xy":
         await insert(
             store, *(new_job(f"{name}{n}", queue=name, limit_key=LimitKey(name, concurrency=9)) for n in range(3))
@@ -246,7 +246,7 @@ async def test_two_asks_of_one_batch_do_not_wait_for_two_of_another(store, begun
     assert (await claim_one(store, "ann", "y")).id == "y1"
 
 
-async def test_held_jobs_and_what_runs_are_found_while_generations_turn(store, sql, schema):
+async def test_deferred_and_running_jobs_are_found_during_rotations(store, sql, schema):
     limit_key = LimitKey("one", concurrency=1)
     await insert(store, *(new_job(f"a{n}", limit_key=limit_key) for n in range(3)))
     first = await claim_one(store)
@@ -262,7 +262,7 @@ async def test_held_jobs_and_what_runs_are_found_while_generations_turn(store, s
     assert all(finding.fine for finding in await store.examine() if "living" in finding.what)
 
 
-async def test_limit_keys_that_nobody_uses_are_forgotten(store, sql, schema):
+async def test_unused_limit_keys_are_removed(store, sql, schema):
     idle, busy = LimitKey("idle", concurrency=1, weight=1), LimitKey("busy", concurrency=1)
     await insert(store, new_job("a", limit_key=idle), new_job("b", limit_key=busy), new_job("c", limit_key=busy))
     for each in await claim(store, limit=9):
@@ -280,7 +280,7 @@ async def test_limit_keys_that_nobody_uses_are_forgotten(store, sql, schema):
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.share") == 0
 
 
-async def test_an_idle_claim_writes_nothing_once_limit_keys_are_quiet(store, sql):
+async def test_an_empty_claim_writes_nothing_without_pending_notices(store, sql):
     limit_key = LimitKey("one", concurrency=1)
     await insert(store, *(new_job(f"a{n}", limit_key=limit_key) for n in range(3)))
     await claim(store, limit=9)
@@ -297,7 +297,7 @@ async def names(sql, schema):
 
 
 async def one_of_two(store):
-    """Two jobs, a and b, of a limit key with room for one: the claim of the first."""
+    """Two jobs, a and b, of a limit key with concurrency 1: the claim of the first."""
     limit_key = LimitKey("one", concurrency=1)
     await insert(store, new_job("a", limit_key=limit_key), new_job("b", limit_key=limit_key))
     return await claim_one(store)

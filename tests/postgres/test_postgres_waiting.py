@@ -1,4 +1,4 @@
-"""Whoever has to wait takes what it waits for in an order that all have in common: no two ever wait for each other."""
+"""Lock order: all transactions take their locks in the same order, so there are no deadlocks."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def until_one_waits(sql):
     await eventually(lambda: sql.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
 
 
-async def test_keys_are_taken_in_their_order_before_turns(store, sql, user):
-    """A batch that waits for a key has none that comes later, nor its limit key."""
+async def test_keys_are_locked_in_order_before_shares(store, sql, user):
+    """A batch that waits for a key has locked no later key, and no share."""
     other = store.sibling()
     await other.open()
     await store.insert_bound(user, [new_job("mine", key="m")])
@@ -44,14 +44,14 @@ async def test_keys_are_taken_in_their_order_before_turns(store, sql, user):
     await other.close()
 
 
-async def test_turns_and_refusals_go_by_the_order_of_the_caller(store):
+async def test_fair_positions_and_refusals_follow_the_order_of_the_batch(store):
     await insert(store, *(new_job(f"{key}1", key=key, limit_key=FAIR) for key in "cab"))
     assert [record.id for record in await claim(store, limit=9)] == ["c1", "a1", "b1"]
     answers = await insert(store, *(new_job(f"{key}2", key=f"{key}2", max_depth=2) for key in "cab"))
     assert [each.outcome for each in answers] == ["created", "created", "full"]
 
 
-async def test_a_key_whose_first_job_is_refused_is_the_next_ones(store):
+async def test_a_key_whose_first_job_is_refused_goes_to_the_next_job(store):
     await insert(store, new_job("there"))
     first, second, third = (new_job("a", key="k", max_depth=1), new_job("b", key="k"), new_job("c", key="k"))
     answers = await insert(store, first, second, third)
@@ -77,7 +77,7 @@ async def test_the_jobs_of_a_batch_are_locked_in_their_order(store, sql, schema,
     assert [*answers.notes, *answers.settles, *answers.changes] == [True, True]
 
 
-async def test_ends_take_their_keys_in_the_order_of_enqueues(store, sql, schema, user):
+async def test_ends_lock_keys_in_the_order_of_enqueues(store, sql, schema, user):
     await insert(store, new_job("b", key="b"), new_job("a", key="a"))
     ends = [succeeded(each) for each in await claim(store, limit=2)]
     await store.insert_bound(user, [new_job(key="a")])
@@ -88,8 +88,8 @@ async def test_ends_take_their_keys_in_the_order_of_enqueues(store, sql, schema,
     assert list((await waiting).settles) == [True, True]
 
 
-async def test_a_claim_of_a_holder_that_is_being_swept_waits_for_nobody(store, schema, user):
-    """The sweeper has its lease, and may come to wait for the limiters that the claim would have."""
+async def test_a_claim_of_a_holder_that_is_being_swept_does_not_wait(store, schema, user):
+    """The sweeper has locked its holder, and may wait for the limiters that the claim would have locked."""
     await insert(store, *(new_job(f"a{n}", limit_key=LimitKey("l", concurrency=5)) for n in range(3)))
     silent = holder("silent", 0.01)
     await claim(store, silent)

@@ -21,7 +21,7 @@ KINDS = {"reader": (READS, ConfigError, 2), "standby": (STANDBY, StoreRefused, 3
 
 @pytest_asyncio.fixture(params=KINDS)
 async def refusing(request, server, sql, schema, store):
-    """A URL whose role cannot write, the error that stands for it, and the exit code of that."""
+    """A URL whose role cannot write, its error, and its exit code."""
     rights, error, code = KINDS[request.param]
     role = f"{request.param}_{schema}"
     await sql.execute(f"CREATE ROLE {role} LOGIN; {rights.format(role=role, schema=schema)}")

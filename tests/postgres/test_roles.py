@@ -69,7 +69,7 @@ async def test_a_worker_makes_no_tables(role, sql, schema):
         await PostgresStore(url).open()
 
 
-async def test_who_can_only_enqueue_enqueues_and_nothing_else(role, store, sql, schema, server):
+async def test_a_role_that_may_only_enqueue_can_do_nothing_else(role, store, sql, schema, server):
     url = await role("web")
     web = await asyncpg.connect(url.partition("?")[0])
     id = await web.fetchval(f"SELECT {schema}.enqueue('send', '{{\"to\": \"a\"}}', key => 'k')")

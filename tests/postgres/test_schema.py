@@ -127,7 +127,7 @@ async def test_apps_in_two_schemas_of_one_database_do_not_meet(server, schema):
         ("postgresqlx://h/d", "postgresql://"),
     ],
 )
-def test_a_wrong_url_is_refused_in_words(url, word):
+def test_a_wrong_url_is_refused_with_the_reason(url, word):
     with pytest.raises(ConfigError, match=word):
         open_store(url, SystemClock())
 
@@ -152,7 +152,7 @@ async def test_a_database_that_is_not_there_is_a_mistake(server):
         await PostgresStore(server.url.replace("/postgres", "/nowhere")).open()
 
 
-async def test_a_dropped_schema_is_reported_apart_from_an_outage(store, sql, schema):
+async def test_a_dropped_schema_is_not_reported_as_an_outage(store, sql, schema):
     await sql.execute(f"DROP SCHEMA {schema} CASCADE")
     with pytest.raises(ConfigError, match="holdfast migrate"):
         await insert(store, new_job())

@@ -1,4 +1,4 @@
-"""Moves are exact: what an open transaction does is told once it commits, neither sooner, nor twice, nor never."""
+"""Transitions are exact: an open transaction is reported once, after its commit."""
 
 from __future__ import annotations
 
@@ -24,49 +24,49 @@ async def user(server):
     await connection.close()
 
 
-async def told(store, cursor, limit=100):
+async def changes_since(store, cursor, limit=100):
     answer = await store.transitions(cursor, limit)
     assert not answer.missed
     return [(move.id, move.state) for move in answer.transitions], answer.cursor
 
 
-async def test_a_transaction_is_reported_when_it_commits_though_others_were_reported_before(store, user):
+async def test_transitions_are_reported_when_their_transaction_commits(store, user):
     cursor = (await store.transitions(None, 1)).cursor
     transaction = user.transaction()
     await transaction.start()
     await store.insert_bound(user, [new_job("early")])
     await enqueue(store, "late")
-    transitions, cursor = await told(store, cursor)
+    transitions, cursor = await changes_since(store, cursor)
     assert transitions == [("late", "queued")]
     await enqueue(store, "later")
     await transaction.commit()
-    transitions, cursor = await told(store, cursor)
+    transitions, cursor = await changes_since(store, cursor)
     assert transitions == [("early", "queued"), ("later", "queued")]
-    assert (await told(store, cursor))[0] == []
+    assert (await changes_since(store, cursor))[0] == []
 
 
-async def test_what_is_rolled_back_is_not_reported(store, user):
+async def test_rolled_back_transitions_are_not_reported(store, user):
     cursor = (await store.transitions(None, 1)).cursor
     transaction = user.transaction()
     await transaction.start()
     await store.insert_bound(user, [new_job("never")])
     await transaction.rollback()
-    assert (await told(store, cursor))[0] == []
+    assert (await changes_since(store, cursor))[0] == []
 
 
-async def test_pages_are_of_one_moment_whatever_commits_between_them(store, user):
+async def test_pages_are_of_one_snapshot_whatever_commits_between_them(store, user):
     cursor = (await store.transitions(None, 1)).cursor
     transaction = user.transaction()
     await transaction.start()
     await store.insert_bound(user, [new_job("open")])
     for n in range(4):
         await enqueue(store, f"job{n}")
-    first, cursor = await told(store, cursor, 2)
+    first, cursor = await changes_since(store, cursor, 2)
     await transaction.commit()
     await enqueue(store, "last")
     rest = []
     while True:
-        page, cursor = await told(store, cursor, 2)
+        page, cursor = await changes_since(store, cursor, 2)
         rest += page
         if not page:
             break
@@ -74,18 +74,18 @@ async def test_pages_are_of_one_moment_whatever_commits_between_them(store, user
     assert rest == [("job2", "queued"), ("job3", "queued"), ("open", "queued"), ("last", "queued")]
 
 
-async def test_a_transaction_with_an_old_snapshot_knows_that_somebody_watches(store, user):
+async def test_a_transaction_with_an_old_snapshot_records_transitions(store, user):
     transaction = user.transaction(isolation="repeatable_read")
     await transaction.start()
     await user.fetchval("SELECT 1")
     cursor = (await store.transitions(None, 1)).cursor
     await store.insert_bound(user, [new_job("a")])
     await transaction.commit()
-    assert (await told(store, cursor))[0] == [("a", "queued")]
+    assert (await changes_since(store, cursor))[0] == [("a", "queued")]
 
 
-async def test_who_begins_to_watch_waits_for_what_is_just_being_written(store, user):
-    """Such a transaction may have found nobody watching; its jobs must be there for who looks at everything then."""
+async def test_a_new_watch_waits_for_open_writes(store, user):
+    """Such a transaction may have found no watch; its jobs must be visible to a reader that lists all jobs then."""
     transaction = user.transaction()
     await transaction.start()
     await store.insert_bound(user, [new_job("a")])
@@ -95,15 +95,15 @@ async def test_who_begins_to_watch_waits_for_what_is_just_being_written(store, u
     await transaction.commit()
     answer = await watching
     assert [record.id for record in await store.get(["a"]) if record] == ["a"]
-    assert (await told(store, answer.cursor))[0] == []
+    assert (await changes_since(store, answer.cursor))[0] == []
 
 
-async def test_nothing_is_kept_while_nobody_watches(store, sql, schema):
+async def test_nothing_is_recorded_without_a_reader(store, sql, schema):
     await settle(store, succeeded(await running(store)))
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.transition") == 0
 
 
-async def test_moves_that_were_let_go_are_missed_by_who_comes_late_only(store, sql, schema):
+async def test_only_a_late_reader_misses_removed_transitions(store, sql, schema):
     old = (await store.transitions(None, 1)).cursor
     for _ in range(12):
         await insert(store, *(new_job() for _ in range(1000)))
@@ -121,7 +121,7 @@ async def test_moves_that_were_let_go_are_missed_by_who_comes_late_only(store, s
     assert (await store.transitions(old, 10)).missed
 
 
-async def test_minutes_are_added_up_and_say_the_same(store, sql, schema):
+async def test_minutes_are_added_up_without_a_change_of_their_sums(store, sql, schema):
     for _ in range(5):
         await settle(store, succeeded(await running(store)))
     before = await store.stats_by_minute(0)
@@ -133,7 +133,7 @@ async def test_minutes_are_added_up_and_say_the_same(store, sql, schema):
 
 
 async def test_workers_that_settle_at_once_do_not_wait_for_each_other(store, user):
-    """One that has counted its claims and has not committed yet is in nobody's way."""
+    """An open transaction that has counted its claims does not make others wait."""
     first, second = await running(store, "a"), await running(store, "b")
     call = Call(Batch(settles=[succeeded(first)]), with_hint=False)
     async with user.transaction():

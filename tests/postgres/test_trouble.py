@@ -1,4 +1,4 @@
-"""Dropped connections, an exhausted pool, deadlocks: clear errors, and everything goes on by itself afterwards."""
+"""Dropped connections, an exhausted pool, deadlocks: clear errors, and automatic recovery."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
-from line import Line
+from silent_proxy import SilentProxy
 
 from holdfast import Holdfast, OutcomeUnknown, StoreUnavailable
 from holdfast.client import heartbeat
@@ -28,14 +28,14 @@ async def cut(sql):
 
 
 async def cut_while_idle(store, sql):
-    """The same, and wait until the store has heard of it: what is sent before that may be lost."""
+    """The same, and wait until the store has seen it: requests before that may be lost."""
     idle = list(store._pool._idle)
     await cut(sql)
     await eventually(lambda: all(link.raw.is_closed() for link in idle))
 
 
 async def until_blocked(sql):
-    """Wait until somebody waits for a lock."""
+    """Wait until a backend waits for a lock."""
 
     async def blocked():
         return await sql.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
@@ -68,7 +68,7 @@ async def test_a_listener_is_notified_again_after_its_connection_was_cut(store, 
     await listener.wait(5.0)
     await cut_while_idle(store, sql)
     await asyncio.wait_for(listener.wait(60.0), 30)  # rings once: something may have been missed
-    await eventually(lambda: store._listeners._attended)
+    await eventually(lambda: store._listeners._requested)
     await listener.wait(0.0)  # and once more, for the same reason
     await insert(store, new_job())
     await asyncio.wait_for(listener.wait(60.0), 30)
@@ -82,7 +82,7 @@ async def test_a_worker_goes_on_after_all_connections_were_cut(app, sql):
             await cut(sql)
 
 
-async def test_an_exhausted_pool_is_reported_in_words(server, schema, monkeypatch):
+async def test_an_exhausted_pool_is_reported_with_advice(server, schema, monkeypatch):
     monkeypatch.setattr(pool, "STATEMENT_TIMEOUT", 0.2)
     store = PostgresStore(f"{server.url}?schema={schema}&pool=1")
     await store.open()
@@ -93,7 +93,7 @@ async def test_an_exhausted_pool_is_reported_in_words(server, schema, monkeypatc
     await store.close()
 
 
-async def test_a_server_without_room_for_us_is_reported_in_words(store, sql, server, schema):
+async def test_a_server_without_free_connections_is_reported(store, sql, server, schema):
     role = f"few_{schema}"
     await sql.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 0")
     with pytest.raises(StoreUnavailable, match="no free connection"):
@@ -102,7 +102,7 @@ async def test_a_server_without_room_for_us_is_reported_in_words(store, sql, ser
 
 
 async def test_a_deadlock_between_two_batches_is_resolved_inside(store, sql, schema):
-    """Someone else's transaction locks rows in another order than ours: we are undone, and do it again."""
+    """A foreign transaction locks rows in another order than ours: our batch is rolled back and repeated."""
     await sql.execute("SET deadlock_timeout = '10s'")
     one, two = await running(store, queue="one"), await running(store, queue="two")
     transaction = sql.transaction()
@@ -138,11 +138,15 @@ async def test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease():
         await asyncio.to_thread(server.remove)
 
 
-async def test_a_heartbeat_gives_up_a_line_that_has_gone_silent_before_its_lease_ends(server, schema, url, monkeypatch):
+async def test_a_heartbeat_gives_up_a_silent_connection_before_its_lease_expires(server, schema, url, monkeypatch):
     monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.5)
     entered, gate = asyncio.Event(), asyncio.Event()
-    async with Line(server.port) as line, Holdfast(url, poll=0.2) as other, working(other, queues=["elsewhere"]):
-        app = Holdfast(url.replace(f":{server.port}/", f":{line.port}/"), lease=4.5)
+    async with (
+        SilentProxy(server.port) as proxy,
+        Holdfast(url, poll=0.2) as other,
+        working(other, queues=["elsewhere"]),
+    ):
+        app = Holdfast(url.replace(f":{server.port}/", f":{proxy.port}/"), lease=4.5)
 
         @app.task
         async def long() -> str:
@@ -154,7 +158,7 @@ async def test_a_heartbeat_gives_up_a_line_that_has_gone_silent_before_its_lease
             handle = await long.enqueue()
             await asyncio.wait_for(entered.wait(), 30)
             holder = (await session_of(other).store.get([handle.id]))[0].holder
-            line.fall_silent()
+            proxy.stop_passing()
 
             async def heartbeats() -> int:
                 return next(
@@ -169,7 +173,7 @@ async def test_a_heartbeat_gives_up_a_line_that_has_gone_silent_before_its_lease
             await eventually(far_beyond_the_lease)
             job = await other.job(handle.id)
             assert (job.state, job.attempt) == ("running", 1)
-            line.cut()
+            proxy.cut()
             gate.set()
             assert await other.handle(handle.id).result(timeout=60) == "kept"
 

@@ -10,7 +10,7 @@ from holdfast.testing.verbs import every
 
 
 async def strays(store, server) -> list[str]:
-    """What stands in the server under this store's prefix and belongs to nothing that the store knows."""
+    """The keys under this store's prefix that belong to no job, holder, queue or limit key."""
     head = f"{{{store.address.prefix}}}:"
     records = {str(record.seq): record for record in await every(store)}
     holders = {seen.holder.id for seen in await store.holders()}
@@ -48,9 +48,9 @@ async def strays(store, server) -> list[str]:
             "parked",
             "hours",
             "limit_key-opens",
-            "limit_key-pace",
+            "limit_key-tat",
             "limit_key-rest",
-            "limit_key-turn",
+            "limit_key-position",
         ):
             continue  # looked into below, once each
         if kind == "jobs":
@@ -72,7 +72,7 @@ async def strays(store, server) -> list[str]:
         elif kind == "waiting_for":
             members = {member.decode() for member in server.call("ZRANGE", raw, 0, -1)}
             must(members == waiting.pop(rest, None), f"{key} has {members}")
-        elif kind == "limit_key-held":
+        elif kind == "limit_key-deferred":
             members = {member[17:].decode().split(":")[0] for member in server.call("ZRANGE", raw, 0, -1)}
             must(members == waiting.pop(f"{LIMIT_PREFIX}{rest}", None), f"{key} has {members}")
         elif kind == "limit_key-runs":

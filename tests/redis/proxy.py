@@ -1,4 +1,4 @@
-"""A line to a server that counts commands, and can be cut at any of them."""
+"""A proxy that counts commands, and can be cut at any of them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def address_of(client, **options):
     return open_store(url_of(client, **options), SystemClock()).address
 
 
-async def test_jobs_go_where_the_client_goes(start_server):
+async def test_jobs_are_stored_on_the_clients_server(start_server):
     server = start_server(requirepass="secret", appendonly="yes")
     client = redis.Redis(port=server.port, password="secret", db=3)
     app = Holdfast(client)
@@ -44,7 +44,7 @@ async def test_a_unix_socket_is_taken(start_server, tmp_path, open_at):
     await client.aclose()
 
 
-def test_other_processes_are_reported_the_same_place():
+def test_other_processes_get_the_same_url():
     """A supervisor opens the app's URL for itself."""
     app = Holdfast(redis.Redis(host="::1", port=7, username="me", password="p@/s", db=2))
     there = open_store(parts_of(app).url, SystemClock()).address
@@ -73,7 +73,7 @@ def test_sentinels_are_taken():
         address_of(sentinel.slave_for("mymaster"))
 
 
-async def test_a_cluster_client_is_reported_which_url_to_use():
+async def test_a_cluster_client_is_refused_with_its_url():
     with pytest.raises(ConfigError, match=r"redis\+cluster://n1:7000"):
         Holdfast(redis.RedisCluster(host="n1", port=7000))
 

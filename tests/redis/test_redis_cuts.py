@@ -21,7 +21,7 @@ _runs = itertools.count(1)
 
 
 async def live(store, acknowledged, finished, name) -> None:
-    """A client's life: enqueue a hundred jobs by tens, then run them by tens, with heartbeats between."""
+    """A whole client: enqueue a hundred jobs by tens, then run them by tens, with heartbeats between."""
     me = holder(name, 0.05)
     for first in range(0, JOBS, 10):
         jobs = [new_job(f"{n}", key=f"key-{n}") for n in range(first, first + 10)]

@@ -1,4 +1,4 @@
-"""Durability, told and kept: what waits for the disk or a replica, and what a crash, a restart or a failover loses."""
+"""Durability: what waits for the disk or a replica, and what a crash, a restart or a failover loses."""
 
 import asyncio
 import os
@@ -62,7 +62,7 @@ async def test_replicated_waits_for_a_replica(start_server, open_at):
 
 
 async def test_a_failover_that_rolls_back_never_confuses_two_claims(start_server, open_at, tmp_path):
-    """The old primary hands out a claim that the promoted replica never hears of, and which then hands out its own."""
+    """The old primary makes a claim that the promoted replica never gets, which then makes its own."""
     primary = start_server()
     store = await open_at(primary.url(durability="none"))
     await insert(store, new_job("a"))

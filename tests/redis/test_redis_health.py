@@ -1,4 +1,4 @@
-"""A server that may lose jobs is named: by the doctor, and while apps are open, wherever an operator looks."""
+"""A server that may lose jobs is reported: by the doctor, and while apps are open, in logs and over HTTP."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_the_doctor_finds_what_opening_warns_of(start_server):
     assert await look(start_server().url()) == ["the append-only file is off"]
 
 
-async def test_the_doctor_says_so_where_the_server_does_not_let_it_look(start_server):
+async def test_the_doctor_reports_that_info_is_not_permitted(start_server):
     server = start_server(appendonly="yes")
     server.call("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-info")
     [unknown] = await look(server.url().replace("//", "//app:pw@"))
@@ -67,9 +67,7 @@ async def test_the_doctor_says_so_where_there_is_no_server():
     assert "no connection" in gone
 
 
-async def test_a_policy_that_begins_to_evict_under_open_apps_is_reported_and_so_is_its_end(
-    start_server, quick_checks, caplog
-):
+async def test_an_evicting_policy_is_reported_while_apps_are_open(start_server, quick_checks, caplog):
     server = start_server(appendonly="yes")
     caplog.set_level(logging.INFO, "holdfast")
     async with Holdfast(server.url(), poll=0.02) as app, working(app):

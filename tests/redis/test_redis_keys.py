@@ -100,7 +100,7 @@ def left(server, prefix) -> set[str]:
     return {key.decode().partition("}:")[2].partition(":")[0] for key in server.keys(prefix)}
 
 
-async def test_every_key_has_an_owner_in_the_midst_of_life(store, server):
+async def test_every_key_has_an_owner_during_work(store, server):
     await live_a_little(store)
     assert await strays(store, server) == []
 
@@ -117,7 +117,7 @@ async def test_nothing_but_the_numbers_is_left_when_all_is_over(store, server, p
     # Keys are remembered for as long as was said, settlements of removed jobs for some minutes, minutes for a week,
     # what limit keys have used for a day, and ends that somebody waits for until that one has seen them.
     kept = {"seq", "server", "gone", "keys", "key-ends", "hours", "minutes", "records", "record-version"}
-    assert left(server, prefix) <= kept | {"limit_key-opens", "limit_key-pace", "limit_key-rest", "limit_key-turn"}
+    assert left(server, prefix) <= kept | {"limit_key-opens", "limit_key-tat", "limit_key-rest", "limit_key-position"}
 
 
 async def test_jobs_that_are_not_kept_leave_nothing(store, server, prefix):
@@ -146,7 +146,7 @@ async def test_stores_with_different_prefixes_do_not_see_each_other(open_at, ser
     assert await strays(other, server) == []
 
 
-async def test_moves_are_kept_only_while_somebody_watches(store, server, prefix):
+async def test_transitions_are_kept_only_while_they_are_read(store, server, prefix):
     await live_a_little(store)
     assert not {"watch", "transitions"} & left(server, prefix)
     cursor = (await store.transitions(None, 10)).cursor
@@ -163,8 +163,8 @@ async def test_moves_are_kept_only_while_somebody_watches(store, server, prefix)
     assert not {"watch", "transitions"} & left(server, prefix)
 
 
-async def test_a_watcher_of_an_earlier_watch_is_reported_that_it_missed_something(store, server, prefix):
-    """Numbers of two watches have nothing in common, even where all keys of the first one are gone."""
+async def test_a_reader_of_an_earlier_watch_gets_missed(store, server, prefix):
+    """Two watches share no numbers, even if all keys of the first one are deleted."""
     cursor = (await store.transitions(None, 10)).cursor
     await insert(store, new_job("a"))
     server.call("DEL", f"{{{prefix}}}:watch", f"{{{prefix}}}:transitions")
@@ -183,7 +183,7 @@ async def test_the_feed_does_not_grow_beyond_what_it_keeps(store, server, prefix
     assert (await store.transitions(cursor, 10)).missed
 
 
-async def test_minutes_older_than_a_week_go_with_their_keys(store, server, prefix):
+async def test_minutes_older_than_a_week_are_removed_with_their_keys(store, server, prefix):
     head = f"{{{prefix}}}:"
     old = await store.now() // 3_600_000_000 - 8 * 24
     server.call("HSET", f"{head}minutes:{old}", "n:5:succeeded:q:1", 3, "w:5:succeeded:q:1", 30, "r:5:succeeded:q:1", 9)
@@ -197,7 +197,7 @@ async def test_minutes_older_than_a_week_go_with_their_keys(store, server, prefi
     assert await strays(store, server) == []
 
 
-async def test_limit_keys_that_nobody_needs_are_forgotten_after_a_day(store, server, prefix):
+async def test_unused_limit_keys_are_removed_after_a_day(store, server, prefix):
     head = f"{{{prefix}}}:"
     await insert(
         store, *(new_job(limit_key=LimitKey("held", concurrency=1, interval=MICROS, weight=1)) for _ in range(3))
@@ -206,9 +206,9 @@ async def test_limit_keys_that_nobody_needs_are_forgotten_after_a_day(store, ser
     assert await claim(store) == []
     assert await store.write(Batch(notes=[says(record, rest=60.0)]))
     old = await store.now() - KEPT - MICROS
-    for key in ("limit_key-opens", "limit_key-pace", "limit_key-rest", "limit_key-turn"):
+    for key in ("limit_key-opens", "limit_key-tat", "limit_key-rest", "limit_key-position"):
         server.call("ZADD", head + key, old, "gone")
     server.call("ZADD", head + "limit_key-opens", old, "held")
     await store.tidy(10)
-    for key in ("limit_key-opens", "limit_key-pace", "limit_key-rest", "limit_key-turn"):
+    for key in ("limit_key-opens", "limit_key-tat", "limit_key-rest", "limit_key-position"):
         assert server.call("ZRANGE", head + key, 0, -1) == [b"held"]

@@ -22,7 +22,7 @@ ENDS = (succeeded, succeeded, succeeded, released, failed)
 
 
 async def work(url: str, name: str, number: int) -> None:
-    """Claim and settle until all jobs have ended; now and then one is put back, or fails once."""
+    """Claim and settle until all jobs have ended; some are released, or fail once."""
     store = open_store(url, SystemClock())
     await store.open()
     listener = store.listen(["queue/default"])
@@ -45,7 +45,7 @@ def process(url: str, number: int) -> None:
 
 
 async def look(store) -> Counter:
-    """How many run in each limit key at this moment: one step of the server."""
+    """The number of running jobs of each limit key, read atomically."""
     page = await store.find(Where(states=(State.RUNNING,)), None, 1000)
     assert page.cursor is None
     return Counter(record.limit_key.name for record in page.records)
@@ -103,7 +103,7 @@ async def cost(store, server) -> int:
     return sum(calls(server).values())
 
 
-async def test_a_claim_costs_the_same_however_many_limit_keys_hold_however_many_jobs(start_server, open_at):
+async def test_the_cost_of_a_claim_does_not_depend_on_deferred_jobs(start_server, open_at):
     server = start_server()
     store = await open_at(server.url(durability="none"))
 
@@ -128,7 +128,7 @@ async def test_a_claim_costs_the_same_however_many_limit_keys_hold_however_many_
     assert len(held) == 19
 
 
-async def test_more_held_jobs_than_are_sorted_at_once_are_listed_newest_first(store):
+async def test_more_deferred_jobs_than_are_sorted_at_once_are_listed_newest_first(store):
     for first in range(0, 6000, 1000):
         await insert(
             store, *(new_job(f"j{n}", limit_key=LimitKey("l", concurrency=1)) for n in range(first, first + 1000))
@@ -167,7 +167,7 @@ async def test_a_hundred_limit_keys_cost_as_many_commands_as_one(start_server, o
     assert all(one <= other + 4 for one, other in zip(some, few, strict=True)), (few, some)
 
 
-async def test_jobs_of_one_batch_take_the_turns_that_they_would_take_one_by_one(store):
+async def test_jobs_of_one_batch_get_the_positions_of_single_inserts(store):
     limit_keys = [LimitKey("a", weight=1), LimitKey("b", weight=3), LimitKey("c", weight=100)]
     jobs = [(n, limit_keys[n * n % 7 % 3]) for n in range(40)]
     await insert(store, *(new_job(f"{n} together", queue="together", limit_key=limit_key) for n, limit_key in jobs))

@@ -1,4 +1,4 @@
-"""Names: the scripts are written with the fields of messages.py, and nothing that it says is said again in Lua.
+"""Names: the scripts use the fields of messages.py, and repeat none of its numbers or letters.
 
 After a change of a message or a constant: `python tests/redis/test_redis_names.py` writes names.txt anew.
 """
@@ -28,7 +28,7 @@ def code_of(name, *, strings=True):
     return code if strings else STRING.sub("''", code)
 
 
-def test_the_names_stand_for_what_they_stood_for():
+def test_the_values_of_the_names_are_unchanged():
     assert names.listing() == GOLDEN.read_text(), "stored jobs and servers that run have the old places and letters"
 
 
@@ -47,7 +47,7 @@ def test_a_script_names_states_and_letters_in_full(name):
 
 
 @pytest.mark.parametrize("name", sorted(LUA))
-def test_a_script_says_no_number_that_has_a_name(name):
+def test_a_script_uses_names_instead_of_known_numbers(name):
     code = code_of(name, strings=False)
     distinct = {value for value in names.CONSTANTS.values() if isinstance(value, int) and value > 2000}
     said = {int(text, 0) for text in re.findall(r"(?<![\w.])(0x[0-9a-f]+|\d+)\b", code)}
@@ -57,7 +57,7 @@ def test_a_script_says_no_number_that_has_a_name(name):
 
 
 @pytest.mark.parametrize("name", sorted(LUA))
-def test_a_script_declares_nothing_under_a_name_that_is_given(name):
+def test_a_script_redefines_no_given_name(name):
     code = code_of(name, strings=False)
     declared = set(re.findall(r"\b[A-Z][A-Z_]+\b", " ".join(re.findall(r"\blocal ([^=\n]*)=", code))))
     assert declared & names.CONSTANTS.keys() == set()

@@ -1,4 +1,4 @@
-"""Sentinels name the primary; after a failover the store goes where they point."""
+"""Sentinels name the primary; after a failover the store connects to the new one."""
 
 import asyncio
 import time
@@ -79,7 +79,7 @@ def servers(valkey, tmp_path):
 
 
 async def test_a_planned_failover_under_load_loses_nothing_that_was_acknowledged(servers, caplog):
-    """The replaced primary lives on and takes writes, with a replica of its own, for many seconds."""
+    """The replaced primary continues and accepts writes, with its own replica, for many seconds."""
     before = servers.primary()
     plain = Load(servers.url("plain", durability="none"))
     replicated = Load(servers.url("replicated", durability="replicated"))

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from holdfast import Holdfast
 from holdfast.core.errors import ConfigError, StoreUnavailable
-from holdfast.store.redis import wire
+from holdfast.store.redis import resp
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import claim_one, insert
 from support.ports import free_port
@@ -111,8 +111,8 @@ async def test_verification_can_be_switched_off(terminated, papers, prefix, open
     assert (await claim_one(store)).id == "a"
 
 
-async def test_a_server_without_tls_is_reported_apart(server, prefix, open_at, monkeypatch):
-    monkeypatch.setattr(wire, "TLS_PROBE", 0.05)
+async def test_a_server_without_tls_is_reported_as_such(server, prefix, open_at, monkeypatch):
+    monkeypatch.setattr(resp, "TLS_PROBE", 0.05)
     with pytest.raises(ConfigError, match="does not use TLS: write redis://"):
         await open_at(secure_url(server.port, prefix, timeout=60))
 

@@ -1,4 +1,4 @@
-"""A server in trouble: clear errors, nothing half done, and everything goes on by itself afterwards."""
+"""A server in trouble: clear errors, nothing half done, and automatic recovery."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ async def test_scripts_are_sent_again_after_a_flush(store, server):
         await store.write(Batch(settles=[succeeded(record, keep=0.0)], inserts=[new_job(f"{n}")]))
 
 
-async def test_a_full_server_takes_no_jobs_but_lets_those_finish_that_are_there(start_server, open_at):
+async def test_a_full_server_refuses_new_jobs_and_lets_others_finish(start_server, open_at):
     server = start_server()
     store = await open_at(server.url(durability="none"))
     await insert(store, *(new_job(f"{n}", payload=b"x" * 1000) for n in range(200)))
@@ -64,7 +64,7 @@ async def test_a_full_server_refuses_the_jobs_of_a_mixed_batch_alone(start_serve
             await eventually(all_done)
 
 
-async def test_a_read_only_replica_is_refused_with_a_word_about_it(start_server, open_at):
+async def test_a_read_only_replica_is_refused_with_the_reason(start_server, open_at):
     primary = start_server()
     replica = start_server(replicaof=f"127.0.0.1 {primary.port}")
     with pytest.raises(StoreRefused, match="read-only replica"):
@@ -145,7 +145,7 @@ async def test_an_idle_worker_wakes_after_its_server_was_restarted(start_server)
 
 
 async def test_an_idle_worker_is_not_silent_after_any_trouble(start_server):
-    """Each kind of trouble comes while the worker has nothing to do, and goes again: the next job runs."""
+    """Each kind of trouble occurs while the worker is idle, and ends: the next job runs."""
     server, primary = start_server(), start_server()
     app = Holdfast(server.url(durability="none", timeout="1"))
     ran: list[str] = []
@@ -263,11 +263,11 @@ async def test_a_database_number_is_honoured(start_server, open_at):
     assert "db3:" in server.call("INFO", "keyspace").decode()
 
 
-async def test_one_who_waits_for_job_after_job_keeps_its_listening_connection(store, server, open_at, url):
+async def test_successive_waits_keep_the_listening_connection(store, server, open_at, url):
     other = await open_at(url)
     keeper = store.listen(["queue/never"])
     await keeper.wait(2.0)
-    wire = store._listeners._wire
+    connection = store._listeners._connection
     for n in range(30):
         await insert(other, new_job(f"{n}"))
         listener = store.listen([f"job/{n}"])
@@ -275,7 +275,7 @@ async def test_one_who_waits_for_job_after_job_keeps_its_listening_connection(st
         await settle(other, succeeded(await claim_one(other)))
         await asyncio.wait_for(listener.wait(60.0), 30)
         listener.close()
-    assert store._listeners._wire is wire
+    assert store._listeners._connection is connection
     keeper.close()
 
 

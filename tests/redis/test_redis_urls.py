@@ -1,4 +1,4 @@
-"""URLs: where a store is and how it is reached, and what a wrong one is told."""
+"""URLs of Redis stores, and the errors of wrong ones."""
 
 import sys
 
@@ -21,7 +21,7 @@ def test_the_simplest_url_is_enough():
     assert address("redis://").nodes == (("localhost", 6379),)
 
 
-def test_everything_can_be_said():
+def test_a_url_can_have_every_option():
     full = address("rediss://me:p%40ss@db.example:7000/4?prefix=mail&durability=fsync&timeout=3&verify=no")
     assert (full.username, full.password, full.db, full.tls, full.verify) == ("me", "p@ss", 4, True, False)
     assert (full.nodes, full.prefix, full.durability, full.timeout) == ((("db.example", 7000),), "mail", "fsync", 3.0)
@@ -47,7 +47,7 @@ def test_a_socket_has_a_path():
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "reason"),
     [
         ("redis://h/x", "database must be a number"),
         ("redis://h?durability=maybe", "durability must be one of"),
@@ -64,16 +64,16 @@ def test_a_socket_has_a_path():
         ("redis+magic://h", "no store for"),
     ],
 )
-def test_a_wrong_url_is_reported_what_is_wrong(url, told):
-    with pytest.raises(ConfigError, match=told):
+def test_a_wrong_url_is_refused_with_the_reason_of_it(url, reason):
+    with pytest.raises(ConfigError, match=reason):
         open_store(url, SystemClock())
 
 
 @pytest.mark.parametrize("url", ["redis://me:secret@h/x", "redis+sentinel://h?sentinel_password=secret"])
 def test_a_password_is_never_shown(url):
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as reason:
         open_store(url, SystemClock())
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(reason.value)
 
 
 def test_an_address_does_not_show_its_password():

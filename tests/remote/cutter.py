@@ -1,4 +1,4 @@
-"""A line to a server that loses requests on their way there, or answers on their way back."""
+"""A proxy that loses requests on their way to the server, or answers on their way back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Cutter:
-    """Stands between clients and a server, request by request.
+    """A proxy between clients and a server, request by request.
 
     `lose_at` is the number of the call (of those in `only`) that is lost: with `after`, the server makes it and its
     answer is lost; else it never arrives. `forever`: from then on the line is dead, until `mend()`. With
@@ -28,13 +28,13 @@ class Cutter:
         self.target = port
         self.lose_at, self.after, self.forever, self.only = lose_at, after, forever, only
         self.seen: Counter[str] = Counter()
-        """Calls that came by, by name."""
+        """Calls so far, by name."""
         self.calls = 0
         self.dead = False
         self._flowing = asyncio.Event()
         self._flowing.set()
         self.elsewhere: int | None = None
-        """The port to which connections lead after a loss, as a balancer may send them."""
+        """The port for connections after a loss, as a balancer may choose another server."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -1,4 +1,4 @@
-"""Answers that are remembered: each request is made once, and old answers go."""
+"""The idempotency cache: each request is made once, and old answers are removed."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ async def test_a_request_that_comes_again_is_made_once_and_answered_alike():
     assert await recall.again("y") is None
 
 
-async def test_a_client_that_is_gone_does_not_end_its_request():
+async def test_a_request_continues_after_its_client_has_disconnected():
     recall, gate = IdempotencyCache(ManualClock()), asyncio.Event()
 
     async def make():

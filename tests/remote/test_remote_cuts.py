@@ -1,4 +1,4 @@
-"""Requests and answers that are lost: every write is made once, and every caller knows what became of it."""
+"""Lost requests and answers: every write is made once, and every caller knows its outcome."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ from support.workers import working
 JOBS = 60
 
 
-async def test_the_answer_of_a_write_that_was_lost_is_asked_for_again(serving, open_at):
+async def test_the_lost_answer_of_a_write_is_queried(serving, open_at):
     async with Cutter(serving.port) as line:
         store = await open_at(line.url)
         await insert(store, new_job("a"), new_job("b"))
@@ -32,7 +32,7 @@ async def test_the_answer_of_a_write_that_was_lost_is_asked_for_again(serving, o
         assert line.seen["recall"] == 1
 
 
-async def test_a_compare_and_set_whose_answer_was_lost_is_still_answered_truly(serving, open_at):
+async def test_the_lost_answer_of_a_compare_and_set_is_queried(serving, open_at):
     async with Cutter(serving.port) as line:
         store = await open_at(line.url)
         line.lose_next(after=True)
@@ -75,7 +75,7 @@ async def test_a_read_is_made_again(serving, open_at):
         assert line.seen["get"] == 2
 
 
-async def test_heartbeats_and_good_byes_may_be_made_twice(serving, open_at):
+async def test_heartbeats_and_leaves_may_be_repeated(serving, open_at):
     async with Cutter(serving.port) as line:
         store = await open_at(line.url)
         line.lose_next(after=True)
@@ -87,8 +87,8 @@ async def test_heartbeats_and_good_byes_may_be_made_twice(serving, open_at):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["requests", "answers"])
-async def test_an_app_and_its_worker_get_by_on_a_line_that_loses_every_seventh(serving, after):
-    """Nothing lost, and nothing twice: what was claimed unheard comes back by the heartbeat, uncharged."""
+async def test_an_app_and_its_worker_work_if_every_seventh_message_is_lost(serving, after):
+    """Nothing is lost or done twice: a claim whose answer was lost is released by the next heartbeat, uncharged."""
     async with Cutter(serving.port, only=("write", "heartbeat", "recall"), after=after) as line:
         app = Holdfast(line.url, lease=1.5, poll=0.05)
         ran: Counter[int] = Counter()
@@ -172,7 +172,7 @@ async def _live(store, acknowledged, finished) -> None:
 
 
 async def _take_over(store, finished) -> None:
-    """Another client: sweeps what the dead one held, and finishes the rest."""
+    """Another client: recovers the claims of the dead one, and finishes the rest."""
 
     async def done() -> bool:
         lost = await store.expired(100)

@@ -1,4 +1,4 @@
-"""Flows through a server, which frees what waits; its clients need no more than the role of a worker."""
+"""Flows through a server, which releases waiting jobs; its clients need only the role `work`."""
 
 import msgspec
 import pytest
@@ -78,7 +78,7 @@ async def test_a_workers_token_does_not_have_the_server_cancel_or_delete_a_flow(
         assert (await handle.status()).state == State.SUCCEEDED
 
 
-async def test_a_flow_begins_when_the_server_hears_of_it(serve, worker_only, monkeypatch):
+async def test_a_flow_begins_when_the_server_receives_its_record(serve, worker_only, monkeypatch):
     monkeypatch.setenv("HOLDFAST_POLL", "3600")  # it looks by itself at its start, and never again
     server = await serve(sweeps=True, roles=worker_only)
     async with Holdfast(server.url, poll=0.05) as app:

@@ -1,4 +1,4 @@
-"""An answer was lost, and the question for it is refused on its way: that says nothing of the write."""
+"""An answer was lost, and a proxy refuses the query for it: the outcome of the write stays unknown."""
 
 import pytest
 from aiohttp import web
@@ -13,7 +13,7 @@ from holdfast.testing.verbs import insert
 
 @pytest.fixture
 async def between():
-    """Something that stands between: drops the answer to a write, and answers the question for it in its own words."""
+    """A proxy that drops the answer to a write, and answers the query for it itself."""
     said = {"status": 429, "body": b""}
     hello = {"version": "1", "store": "sqlite", "features": [], "roles": []}
 
@@ -50,7 +50,7 @@ async def between():
         (502, b"a proxy's page"),
     ],
 )
-async def test_a_refused_question_leaves_the_write_unknown(between, status, body):
+async def test_a_refused_query_leaves_the_write_unknown(between, status, body):
     between |= {"status": status, "body": body}
     store = open_store(between["url"], SystemClock())
     await store.open()

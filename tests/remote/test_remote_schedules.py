@@ -1,4 +1,4 @@
-"""Schedules through a server, whose clients may not have just any command run by the clock."""
+"""Schedules through a server, which restricts the commands that clients may schedule."""
 
 import logging
 
@@ -10,7 +10,7 @@ from holdfast.core.errors import ScheduleNotFound
 from support.eventually import eventually
 
 
-async def test_what_a_server_does_not_let_a_client_run_is_left_to_others_and_harms_no_other(serving, caplog):
+async def test_a_refused_schedule_does_not_affect_others(serving, caplog):
     owner = serving.app
     await owner.schedules.put("command", owner.call("shell", command="id"), every=0.5)
     await owner.schedules.put("plain", "noop", every=0.5)
@@ -45,7 +45,7 @@ async def test_nothing_is_hidden_in_the_mark_of_a_deleted_schedule(store):
         await store.put_record("schedule", "s", hidden)
 
 
-async def test_a_workers_token_makes_runs_and_declares_but_changes_nobodys_schedule(serve, monkeypatch):
+async def test_a_workers_token_may_declare_and_run_but_not_change_schedules(serve, monkeypatch):
     serving = await serve(roles={"worker": frozenset({"work"})})
     owner = serving.app
     await owner.schedules.put("byhand", "noop", every=0.2)

@@ -65,7 +65,7 @@ async def _ended(store, id) -> bool:
     return record.state in (State.SUCCEEDED, State.DEAD, State.FAILED)
 
 
-async def test_a_claim_by_hand_leaves_sweeping_to_the_server_too(serve):
+async def test_a_manual_claim_leaves_sweeping_to_the_server(serve):
     server = await serve(sweeps=True)
     async with Holdfast(server.url) as app:
         assert await app.claim() == []

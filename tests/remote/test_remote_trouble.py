@@ -1,4 +1,4 @@
-"""A server in trouble, or one that refuses: clear errors, nothing half done, and everything goes on by itself."""
+"""A server that fails or refuses: clear errors, nothing half done, and automatic recovery."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ SECRET = "hf_0123456789ab_correct-horse"
 # -- who may
 
 
-async def test_a_token_from_the_environment_or_a_file_opens_the_door(serve, open_at, monkeypatch, tmp_path):
+async def test_a_token_from_the_environment_or_a_file_is_accepted(serve, open_at, monkeypatch, tmp_path):
     server = await serve(roles={SECRET: frozenset({"work"})})
     monkeypatch.setenv("HOLDFAST_TOKEN", SECRET)
     await insert(await open_at(server.url), new_job("a"))
@@ -52,14 +52,14 @@ async def test_a_missing_or_wrong_token_is_reported_and_never_shown(serve, open_
     assert "guess" not in str(told.value)
 
 
-async def test_a_token_without_the_role_is_reported_which_one_it_needs(serve, open_at, monkeypatch):
+async def test_a_token_without_the_role_is_refused_with_the_needed_role(serve, open_at, monkeypatch):
     server = await serve(roles={SECRET: frozenset({"read"})})
     monkeypatch.setenv("HOLDFAST_TOKEN", SECRET)
     with pytest.raises(ConfigError, match="role 'work'"):
         await open_at(server.url)
 
 
-async def test_the_door_of_a_real_server_knows_stored_tokens_and_its_own(tmp_path, open_at, monkeypatch):
+async def test_a_real_server_accepts_stored_tokens_and_its_own(tmp_path, open_at, monkeypatch):
     async with Holdfast(f"sqlite:///{tmp_path}/jobs.db") as app:
         work, read = (
             await tokens.create(parts_of(app).records, ["work"]),
@@ -136,7 +136,7 @@ async def test_a_workers_token_reaches_neither_tokens_nor_shells(store):
     assert await every(store) == []
 
 
-async def test_a_refused_job_harms_none_of_those_that_left_with_it(serving):
+async def test_a_refused_job_does_not_affect_others_of_its_batch(serving):
     app = Holdfast(serving.url)
 
     @app.task
@@ -191,7 +191,7 @@ def certificate(tmp_path_factory):
     return certificate, key
 
 
-async def test_https_trusts_whom_it_is_reported_to(serve, open_at, certificate):
+async def test_https_trusts_the_given_ca(serve, open_at, certificate):
     server = await serve(tls=certificate)
     await insert(await open_at(f"{server.url}?ca={certificate[0]}"), new_job("a"))
     assert len(await every(await open_at(f"{server.url}?verify=no"))) == 1
@@ -210,7 +210,7 @@ async def test_another_protocol_is_refused_by_both_versions(serving, open_at, mo
         await open_at(serving.url)
 
 
-async def test_something_else_than_a_server_of_ours_is_reported_so(open_at):
+async def test_a_server_of_another_kind_is_reported(open_at):
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 " + said + b"\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
@@ -257,7 +257,7 @@ async def test_a_server_below_a_path_is_found(serve, open_at):
         (413, "too-large", PayloadTooLarge),
     ],
 )
-def test_an_answer_in_the_servers_place_is_taken_for_what_it_can_mean(status, kind, error):
+def test_answers_of_proxies_are_translated(status, kind, error):
     body = f'{{"type": "urn:holdfast:problem:{kind}", "detail": "so it is"}}'.encode() if kind else b"<html>"
     raised = trouble.refusal(status, {}, body, "http://here")
     assert isinstance(raised, trouble.Lost if error is OutcomeUnknown else error)
@@ -309,7 +309,7 @@ async def test_more_than_the_server_takes_at_once_is_sent_one_by_one(serving, mo
         assert len((await app.jobs()).jobs) == 10
 
 
-async def test_large_bodies_and_answers_travel(store):
+async def test_large_bodies_and_answers_are_transferred(store):
     await insert(store, *(new_job(f"{n}", payload=b"x" * 1_000_000, codec="bytes") for n in range(5)))
     assert {len(record.payload) for record in await claim(store, limit=5)} == {1_000_000}
 
@@ -383,7 +383,7 @@ async def test_hints_come_again_after_a_restart_and_the_outage_is_reported_once(
     listener.close()
 
 
-async def test_hints_go_on_when_a_balancer_leads_to_another_server(serve, open_at):
+async def test_hints_continue_after_a_balancer_switches_servers(serve, open_at):
     first, second = await serve(), await serve()
     async with Cutter(first.port, only=("topics",)) as line:
         store, other = await open_at(line.url), await open_at(first.url)
@@ -400,7 +400,7 @@ async def test_hints_go_on_when_a_balancer_leads_to_another_server(serve, open_a
             listener.close()
 
 
-async def test_one_stream_carries_the_hints_for_all_who_wait(serving, open_at):
+async def test_one_stream_has_the_hints_for_all_listeners(serving, open_at):
     store, other = await open_at(serving.url), await open_at(serving.url)
     keeper = store.listen(["queue/never"])
     await keeper.wait(5.0)
@@ -435,13 +435,13 @@ async def test_doctor_reports_reach_version_token_and_latency(serve, monkeypatch
     assert "token" in finding.what
 
 
-async def test_features_are_the_stores_but_for_what_cannot_travel(serve, open_at, tmp_path):
+async def test_features_are_the_stores_except_local_ones(serve, open_at, tmp_path):
     assert (await open_at((await serve()).url)).features == {"durable", "multi_process"}
     other = await serve(f"sqlite:///{tmp_path}/other.db", sweeps=True)
     assert (await open_at(other.url)).features == {"durable", "multi_process", "sweeps"}
 
 
-async def test_a_server_without_tls_is_reported_apart():
+async def test_a_server_without_tls_is_reported_as_such():
     async def answer(reader, writer):
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Steps and signals through a server, by workers whose token lets them work and no more."""
+"""Steps and signals through a server, by workers with only the role `work`."""
 
 import asyncio
 from functools import partial

@@ -29,7 +29,7 @@ DECLARED = Declarations((*WORKER_WRITES, tokens.WRITES))
 ELSEWHERE = {"self.feed.kind": "webhook"}
 """Kinds that a module is given as a value."""
 OF_WORKERS = {"ended", "flow:x", "signal", "signal:x"}
-"""Kinds of which a worker may write a value that is nothing in particular."""
+"""Kinds of which a worker may write any value."""
 LIKE_THEM = ["flow", "ended:x", "ended ", "signals:x", ":signal", "token:x", "schedule:x", "unheard-of"]
 WOKEN = Patch(state="queued", delay=0.0, checkpoint=b"{}")
 
@@ -89,7 +89,7 @@ def test_no_kind_of_record_is_declared_twice():
 
 @pytest.fixture
 async def store(serve, open_at, monkeypatch):
-    """As a worker reaches it, that may work and no more."""
+    """The store for a client with only the role `work`."""
     server = await serve(roles={"worker": frozenset({"work"})})
     monkeypatch.setenv("HOLDFAST_TOKEN", "worker")
     return await open_at(server.url)
@@ -99,7 +99,7 @@ async def store(serve, open_at, monkeypatch):
     "kind", [*(f"{kind}x" if kind.endswith(":") else kind for kind in sorted(DECLARED.kinds)), *LIKE_THEM]
 )
 @pytest.mark.parametrize("value", [b"1", None], ids=["set", "remove"])
-async def test_a_worker_writes_no_record_but_those_that_are_declared_a_workers(store, kind, value):
+async def test_a_worker_writes_only_records_that_are_declared_for_workers(store, kind, value):
     if kind in OF_WORKERS:
         assert await store.put_record(kind, "n", value)
     else:
@@ -151,7 +151,7 @@ async def test_a_schedule_that_is_deleted_meanwhile_is_no_way_to_make_another():
 
 
 @pytest.mark.parametrize("roles", [("work",), ("work", "operate")], ids="+".join)
-async def test_nobody_reads_or_makes_tokens_or_sets_the_stores_id(serve, open_at, monkeypatch, roles):
+async def test_no_role_reads_or_makes_tokens_or_sets_the_stores_id(serve, open_at, monkeypatch, roles):
     server = await serve(roles={"somebody": frozenset(roles)})
     monkeypatch.setenv("HOLDFAST_TOKEN", "somebody")
     store = await open_at(server.url)
@@ -164,7 +164,7 @@ async def test_nobody_reads_or_makes_tokens_or_sets_the_stores_id(serve, open_at
     assert (await records_of(store, "store")).keys() == {"id"}
 
 
-async def test_a_store_that_is_away_is_reported_as_such_to_a_worker_that_asks_for_leave(serve, open_at, monkeypatch):
+async def test_an_unavailable_store_is_reported_to_a_worker_that_deregisters(serve, open_at, monkeypatch):
     server = await serve(roles={"worker": frozenset({"work"})})
     monkeypatch.setenv("HOLDFAST_TOKEN", "worker")
     store = await open_at(server.url)

@@ -38,7 +38,7 @@ async def test_the_job_exists_once_the_users_transaction_commits(store, mine):
     assert {(await claim_one(store)).id, (await claim_one(store)).payload} == {"a", BIG}
 
 
-async def test_the_job_is_gone_with_the_users_rollback(store, mine):
+async def test_the_job_is_removed_by_the_users_rollback(store, mine):
     mine.execute("INSERT INTO orders VALUES ('tea')")
     await store.insert_bound(mine, [new_job("a", key="k")])
     mine.rollback()

@@ -1,4 +1,4 @@
-"""A disk that is full or fails: nothing half-written, and the store goes on when there is room again."""
+"""A disk that is full or fails: nothing is half written, and the store works again when there is space."""
 
 import os
 import shutil

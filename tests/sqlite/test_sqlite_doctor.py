@@ -1,4 +1,4 @@
-"""`holdfast doctor` on a disk that takes nothing more."""
+"""`holdfast doctor` on a full disk."""
 
 import shutil
 

@@ -63,7 +63,7 @@ def path(tmp_path):
 
 @pytest.fixture
 async def filled(open_store, path):
-    """A store with a job, and a file that holds it."""
+    """A store with a job, and its file."""
     store = await open_store(busy_timeout=5)
     await enqueue(store, "before")
     other = sqlite3.connect(path)
@@ -74,7 +74,7 @@ async def filled(open_store, path):
 
 
 @pytest.mark.parametrize("harm", [delete, delete_database, move, replace, replace_folder, truncate, truncate_half])
-async def test_a_file_that_is_no_longer_there_takes_no_write_and_answers_no_read(filled, path, harm):
+async def test_a_missing_file_accepts_no_write_and_no_read(filled, path, harm):
     harm(path)
     with pytest.raises(StoreLost, match=r"jobs\.db was .*while this process had it open; nothing was written"):
         await enqueue(filled, "after")
@@ -94,7 +94,7 @@ async def test_a_write_to_a_deleted_log_is_not_acknowledged(filled, path, end):
 
 
 @pytest.mark.parametrize("number", PASSING, ids=errno.errorcode.get)
-async def test_a_file_that_cannot_be_looked_at_for_a_while_is_not_lost(filled, open_store, number):
+async def test_a_file_that_cannot_be_examined_for_a_while_is_not_lost(filled, open_store, number):
     with unseen("jobs.db", number):
         for call in (enqueue(filled, "refused"), every(filled), filled.heartbeat([]), open_store()):
             with pytest.raises(StoreUnavailable, match=r"db cannot be examined: .*; nothing was written") as raised:
@@ -104,7 +104,7 @@ async def test_a_file_that_cannot_be_looked_at_for_a_while_is_not_lost(filled, o
     assert {record.id for record in await every(filled)} == {"before", "second", "after"}
 
 
-async def test_a_write_whose_log_cannot_be_looked_at_afterwards_may_have_happened(filled):
+async def test_a_write_whose_log_cannot_be_examined_afterwards_is_unknown(filled):
     with unseen("jobs.db-wal", errno.EIO):
         with pytest.raises(OutcomeUnknown, match="could not be examined afterwards"):
             await enqueue(filled, "unsure")
@@ -126,7 +126,7 @@ async def test_a_file_that_is_moved_back_is_used_again(filled, path):
 
 @pytest.fixture
 async def shrunk(filled, path, monkeypatch):
-    """A store that has not looked at its file since a VACUUM; a connection of another program; and no long look."""
+    """A store that has not checked its file since a VACUUM; and a connection of another program."""
     for number in range(300):
         await enqueue(filled, f"big-{number}", payload=b"x" * 4000)
     other = sqlite3.connect(path, isolation_level=None)

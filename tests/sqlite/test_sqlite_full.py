@@ -1,4 +1,4 @@
-"""A file that may not grow any more, for longer than a lease: what runs, runs on."""
+"""A file that cannot grow for longer than a lease: running jobs continue."""
 
 from support.limited import Limited
 from support.outage import outlasted

@@ -1,4 +1,4 @@
-"""Limit keys on one file: never too many at once, however many processes claim, and nobody pays for what they hold."""
+"""Limit keys on one file: concurrency holds over many processes, and deferred jobs do not slow claims down."""
 
 import asyncio
 import sqlite3
@@ -86,7 +86,7 @@ def effort(path):
     return steps[0]
 
 
-async def test_a_claim_costs_the_same_however_much_is_held(path, store):
+async def test_the_cost_of_a_claim_does_not_depend_on_the_number_of_deferred_jobs(path, store):
     async def fill(limit_keys, each):
         await insert(
             store,
@@ -107,7 +107,7 @@ async def test_a_claim_costs_the_same_however_much_is_held(path, store):
     assert effort(path) <= few * 1.1
 
 
-async def test_an_end_in_one_store_is_notified_for_those_who_wait_in_another(store, open_store):
+async def test_an_end_in_one_store_notifies_listeners_of_another(store, open_store):
     limit_key = LimitKey("l", concurrency=1)
     other = await open_store()
     await insert(store, new_job("a", limit_key=limit_key), new_job("b", limit_key=limit_key))
@@ -138,7 +138,7 @@ async def test_an_idle_store_with_a_full_limit_key_writes_nothing(path, open_sto
 
 
 @pytest.mark.parametrize("limit_key", [LimitKey("l", interval=1000), LimitKey("l", weight=1)])
-async def test_a_gate_is_forgotten_a_day_after_its_last_use(limit_key, path, open_store):
+async def test_a_limiter_is_removed_a_day_after_its_last_use(limit_key, path, open_store):
     clock = ManualClock()
     store = await open_store(clock=clock)
     await enqueue(store, limit_key=limit_key)
@@ -186,7 +186,7 @@ async def test_a_hundred_limit_keys_cost_as_many_statements_as_one(path, store):
     assert statements(100, rate) <= statements(1, rate) + 100 // sql.MANY
 
 
-async def test_jobs_of_one_batch_take_the_turns_that_they_would_take_one_by_one(open_store, tmp_path):
+async def test_jobs_of_one_batch_get_the_positions_of_single_inserts(open_store, tmp_path):
     limit_keys = [
         LimitKey("a", weight=1),
         LimitKey("b", weight=3),

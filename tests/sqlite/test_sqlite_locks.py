@@ -1,4 +1,4 @@
-"""A busy file: somebody else holds SQLite's write lock, or our lock file."""
+"""A busy file: another process holds SQLite's write lock, or our lock file."""
 
 import asyncio
 import fcntl

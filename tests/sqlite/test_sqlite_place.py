@@ -42,7 +42,7 @@ def test_the_file_system_of_a_folder_is_that_of_its_innermost_mount(folder, kind
     assert place.file_system(folder, place.parse_mountinfo(MOUNTINFO)) == kind
 
 
-def test_a_mac_says_it_otherwise():
+def test_the_output_of_mount_on_macos_is_parsed():
     mounted = place.parse_mount(MAC_MOUNT)
     assert place.file_system("/Users/ann", mounted) == "apfs"
     assert place.file_system("/Volumes/jobs/x", mounted) == "smbfs"

@@ -69,7 +69,7 @@ def run(program, *arguments):
     return subprocess.run(command, env=paths, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-async def test_a_process_in_another_time_namespace_ends_no_live_lease(path, store):
+async def test_a_process_in_another_time_namespace_expires_no_valid_lease(path, store):
     await running(store, "claimed")
     assert run(LOOK, path) == ["", "True"]
 

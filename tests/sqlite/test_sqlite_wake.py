@@ -55,7 +55,7 @@ async def test_another_process_wakes_an_idle_one(path, store, python):
         assert (await claim_one(store)).id == f"job-{number}"
 
 
-async def test_a_job_that_ended_elsewhere_is_notified_for_those_who_wait_for_it(store, other):
+async def test_the_end_of_a_job_in_another_process_notifies_its_listeners(store, other):
     claimed = await running(store)
     listener = other.listen([f"job/{claimed.id}"])
     waiting = asyncio.ensure_future(notified(listener))

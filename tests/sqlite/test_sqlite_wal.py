@@ -1,4 +1,4 @@
-"""The write-ahead log stays short, whoever writes and reads."""
+"""The write-ahead log stays short with any writers and readers."""
 
 import sqlite3
 

@@ -25,7 +25,7 @@ WORTH = {
     "test_the_demo_kills_a_worker_and_its_job_survives": "the first thing that a new user sees, in a browser",
     "test_a_client_that_dies_with_any_command_leaves_nothing_in_limbo": "a death at each of Redis' commands in turn",
     "test_queues_and_workers_are_shown_and_counts_return_to_zero_after_kill_9": "a whole lease has to run out",
-    "test_a_heartbeat_gives_up_a_line_that_has_gone_silent_before_its_lease_ends": "a whole lease has to run out",
+    "test_a_heartbeat_gives_up_a_silent_connection_before_its_lease_expires": "a whole lease has to run out",
     "test_parent_and_child_killed_on_one_host_and_the_job_runs_on_another": "a lease of another host has to run out",
     "test_a_job_that_computes_in_c_for_many_leases_runs_once": "four leases without the interpreter's lock",
     "test_a_running_job_is_followed_live": "a real worker's output in a real page",

@@ -31,16 +31,16 @@ class Story:
     def call(self) -> str:
         return f"c{next(self._calls)}"
 
-    def told(self, call, **answers):
-        self.add(Entry("told", call=call, says="ok", **answers))
+    def answered(self, call, **answers):
+        self.add(Entry("answered", call=call, says="ok", **answers))
 
     def enqueue(self, job="j", *, ack=True, key="", expect="", says="created", **fields):
         call = self.call()
         self.add(Entry("insert", call=call, job=job, key=key, queue="default", **fields))
         if says == "failed":
-            self.add(Entry("told", call=call, says="failed"))
+            self.add(Entry("answered", call=call, says="failed"))
             return
-        self.told(call, inserts=[f"{says} {job}"])
+        self.answered(call, inserts=[f"{says} {job}"])
         if ack:
             self.add(acknowledged(job, key=key, expect=expect))
 
@@ -64,7 +64,7 @@ class Story:
     ):
         priority, run_at, seq = place
         self.add(
-            Entry("told", call=call, says="ok"),
+            Entry("answered", call=call, says="ok"),
             Entry(
                 "claimed",
                 call=call,
@@ -95,20 +95,20 @@ class Story:
         nonce = nonce or next(self._nonces)
         self.add(Entry("settle", call=call, job=job, fence=fence, nonce=nonce, state=state, outcome=outcome, **fields))
         if says in ("yes", "no"):
-            self.told(call, settles=[says == "yes"])
+            self.answered(call, settles=[says == "yes"])
         elif says != "nothing":
-            self.add(Entry("told", call=call, says=says))
+            self.add(Entry("answered", call=call, says=says))
         return nonce
 
     def change(self, job="j", fence=0, *, says=True, **fields):
         call = self.call()
         self.add(Entry("change", call=call, job=job, fence=fence, **fields))
-        self.told(call, changes=[says])
+        self.answered(call, changes=[says])
 
     def heartbeat(self, holder="w", lease=LEASE):
         call = self.call()
         self.add(Entry("heartbeat", call=call, holder=holder, lease=lease))
-        self.told(call)
+        self.answered(call)
 
     def end(self, job="j", state="succeeded", fence=1, **fields):
         self.add(Entry("final", job=job, state=state, fence=fence, **fields))

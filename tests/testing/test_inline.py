@@ -50,13 +50,13 @@ async def test_a_job_has_run_when_enqueue_returns(app, task):
 
 
 @pytest.mark.parametrize("task", ["greet", "greet_later"])
-def test_blocking_code_can_have_it_too(app, task):
+def test_blocking_code_runs_inline(app, task):
     with inline(app):
         assert app.sync.enqueue(task, "ann").result(timeout=30) == "hello ann"
     assert app.ran == ["ann"]
 
 
-async def test_a_plain_with_block_is_as_good(app):
+async def test_a_plain_with_block_runs_inline(app):
     with inline(app):
         await app.enqueue("greet", "ann")
     assert app.ran == ["ann"]
@@ -177,7 +177,7 @@ async def test_many_callers_at_once_all_see_their_jobs_done(app):
     assert sorted(app.ran) == [f"{n}" for n in range(10)]
 
 
-async def test_retention_zero_is_no_trouble(app):
+async def test_a_job_with_retention_0_runs_inline(app):
     @app.task(retention=0)
     def forget() -> None:
         app.ran.append("forgotten")
@@ -207,7 +207,7 @@ async def test_hooks_run_as_they_would(app):
     assert seen == ["enqueue", "run"]
 
 
-def test_code_in_another_loop_can_have_it_too(app):
+def test_code_in_another_loop_runs_inline(app):
     app.sync.stats()  # the app lives on its own thread's loop
 
     async def main():

@@ -1,4 +1,4 @@
-"""An app of the user's own, taken over by a test: `on_memory`, and the pytest fixture made of it."""
+"""An app of the user in a test: `on_memory`, and its pytest fixture."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def app(tmp_path):
-    """An app as a program has it, at the top of a module."""
+    """An app at the top of a module, as in a program."""
     app = Holdfast(f"sqlite:///{tmp_path}/jobs.db", max_attempts=7)
     app.sent = []
 
@@ -66,7 +66,7 @@ def test_every_block_begins_empty_and_leaves_the_app_as_it_was(app):
     assert app.sync.stats().counts["queued"] == 0
 
 
-def test_how_long_a_job_ran_is_reported_by_the_clock_of_the_test(app):
+def test_the_duration_of_a_job_is_measured_by_the_manual_clock(app):
     told = []
     app.on("job_succeeded", lambda event: told.append(event.ran))
     with on_memory(app) as bench:
@@ -102,7 +102,7 @@ async def test_advancing_wakes_a_worker_that_waits_for_its_time(app):
     assert app.sent == ["ann"]
 
 
-def test_a_wait_for_a_result_ends_though_the_clock_stands_still(app):
+def test_a_wait_for_a_result_ends_with_a_manual_clock(app):
     with on_memory(app):
         handle = app.sync.enqueue("signup", "ann")
         with pytest.raises(TimeoutError):
@@ -162,13 +162,13 @@ TESTS = """
 """
 
 
-def test_the_fixture_is_there_wherever_holdfast_is_installed(pytester):
+def test_the_fixture_is_available_if_holdfast_is_installed(pytester):
     pytester.makepyfile(program=PROGRAM, test_program=TESTS)
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error", "-q")
     result.assert_outcomes(passed=4)
 
 
-def test_the_fixture_says_what_it_is_for(pytester):
+def test_the_fixture_has_a_description(pytester):
     result = pytester.runpytest_subprocess("--fixtures", "-p", "no:cacheprovider")
-    result.stdout.fnmatch_lines(["holdfast_memory*", "*Re-point an app at an empty memory store*"])
+    result.stdout.fnmatch_lines(["holdfast_memory*", "*Give an app an empty memory store*"])

@@ -67,7 +67,7 @@ class Release:
         except Exception as error:  # noqa: BLE001  # a driver may raise anything; the pending work is written
             logger.warning("flow job %s: workers will process its end: %s: %s", ids[0], type(error).__name__, error)
             for id in ids:
-                self._session.commit.tell_of_end(id)
+                self._session.commit.report_end(id)
 
     # -- release dependents of jobs that have ended
 

@@ -176,7 +176,7 @@ class StoreRpc:
             self._policy.check_job(job)
         written = await self._parts.records.put(kind, name, value, expect)  # applies new settings at once
         if declared.tells_end and written and value is not None:
-            self._parts.session.commit.tell_of_end(name)
+            self._parts.session.commit.report_end(name)
         return written
 
     async def _worker_sends(self, batch: Batch) -> bool:

@@ -1,1 +1,1 @@
-"""Where jobs live: one protocol, several engines."""
+"""The stores of jobs: one protocol, several engines."""

@@ -6,7 +6,7 @@ Guarantees:
    kinds are applied in the order of `Batch`'s fields, so an ask sees the settlements and inserts of the same batch.
    `StoreUnavailable` means that nothing of the batch was written, `OutcomeUnknown` that it may have been; sending
    the same batch again (without asks) is then safe: inserts are recognised by id and nonce, settlements by nonce.
-2. Nothing ends or extends a claim unless fence *and* token are those of the claim.
+2. Nothing ends or extends a claim unless fence *and* token match the claim.
 3. A claim is one atomic step: it makes due jobs of its queues queued (at least 1,000 at a time), then takes the lowest
    (priority, run_at, seq) per queue, counts the attempt, and raises the fence. A paused queue gives nothing
    (records of kind `pause`, one per queue). A job whose limit is reached is deferred: it is blocked, and a later claim
@@ -36,7 +36,7 @@ from ..core.job import NewJob, Record
 
 PROMOTE_LIMIT = 1000
 """Due jobs that one claim makes queued per queue, at the least."""
-HELD_LIMIT = 1000
+DEFER_LIMIT = 1000
 """Jobs that one claim defers because their limits are reached, at most."""
 COHORT = 8
 """Quarantined jobs that run together after a crash among more: about the square root of a large worker's slots."""

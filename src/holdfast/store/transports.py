@@ -7,7 +7,7 @@ from typing import Any
 
 
 def release(transport: asyncio.BaseTransport) -> None:
-    """Close the socket of a transport whose loop has ended: no farewell to the peer, no ResourceWarning."""
+    """Close the socket of a transport whose loop has ended, without a message to the peer or a ResourceWarning."""
     inner: Any = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None) or transport
     sock, loop = getattr(inner, "_sock", None), getattr(inner, "_loop", None)
     if sock is None or loop is None:

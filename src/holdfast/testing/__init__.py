@@ -1,9 +1,9 @@
-"""What tests of Holdfast, of its stores and of programs that use it are made of.
+"""Tools for tests of Holdfast, of its stores and of programs that use it.
 
-For programs: `inline` runs jobs where they are enqueued, `on_memory` re-points an app at a memory store with a clock
-that jumps, and `plugin` makes a pytest fixture of it.
-For stores: `build` makes the values of the store protocol in few words, `verbs` does one operation at a time,
-`conformance` and `machine` hold a store to the contract. The last two need pytest and Hypothesis.
+For programs: `inline` runs jobs where they are enqueued, `on_memory` gives an app a memory store with a manual clock,
+and `plugin` has a pytest fixture for it.
+For stores: `build` constructs the values of the store protocol, `verbs` runs one operation at a time, `conformance` and
+`machine` check a store against the protocol. The last two need pytest and Hypothesis.
 """
 
 from .clock import ManualClock

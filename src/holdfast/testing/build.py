@@ -1,4 +1,4 @@
-"""The values of the store protocol in few words: one named constructor per job, ask, outcome and change."""
+"""Short constructors for the values of the store protocol: jobs, asks, outcomes and changes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _numbers = count(1)
 _entropy = fresh_entropy()
 
 HOUR = 3600.0
-"""The usual retention of jobs that end in a test: long enough never to matter by accident."""
+"""The default retention of jobs that end in a test, in seconds: longer than any test."""
 
 
 def new_job(id: str | None = None, *, task: str = "work", payload: bytes = b"{}", **options: Any) -> NewJob:
-    """A job of task `work` in queue `default`, with an id of its own; a key stands for its task and payload."""
+    """A job of task `work` in queue `default`, with a new id; its fingerprint is of task and payload."""
     options.setdefault("queue", "default")
     if options.get("key") is not None:
         options.setdefault("fingerprint", blake2b(task.encode() + b"\n" + payload, digest_size=16).hexdigest())
@@ -28,12 +28,12 @@ def new_job(id: str | None = None, *, task: str = "work", payload: bytes = b"{}"
 
 
 def holder(name: str = "ann", lease: float = 30.0, **options: Any) -> Holder:
-    """Somebody who holds claims; `name` is the whole id."""
+    """A holder of claims; `name` is the whole id."""
     return Holder(id=name, lease=lease, **options)
 
 
 def ask(by: str | Holder = "ann", *queues: str, limit: int = 1, **options: Any) -> Ask:
-    """A wish for jobs of these queues (`default` where none is named), with a token of its own."""
+    """A claim request for these queues (`default` if none is given), with a new token."""
     options.setdefault("token", _entropy.token())
     return Ask(holder=holder(by) if isinstance(by, str) else by, queues=queues or ("default",), limit=limit, **options)
 
@@ -42,7 +42,7 @@ def ask(by: str | Holder = "ann", *queues: str, limit: int = 1, **options: Any) 
 
 
 def ending(claim: Record, state: State, outcome: str | None = None, **options: Any) -> Settlement:
-    """A settlement of this claim, kept for an hour where it is an end; the outcomes below are made from it."""
+    """A settlement of this claim, with a retention of an hour if the job ends; used by the functions below."""
     defaults: dict[str, Any] = {
         "nonce": _entropy.token(),
         "attempt": claim.attempt,
@@ -73,12 +73,12 @@ def cancelled(claim: Record, **options: Any) -> Settlement:
 
 
 def released(claim: Record, **options: Any) -> Settlement:
-    """Put back uncharged, to the place it had."""
+    """Released: uncharged, to its previous place."""
     return ending(claim, State.QUEUED, "released", **{"attempt": claim.attempt - 1} | options)
 
 
 def snoozed(claim: Record, delay: float, **options: Any) -> Settlement:
-    """Put back uncharged, due after `delay` seconds."""
+    """Snoozed: uncharged, due after `delay` seconds."""
     return ending(claim, State.SCHEDULED, "snoozed", **{"attempt": claim.attempt - 1, "delay": delay} | options)
 
 
@@ -94,7 +94,7 @@ def swept(lost: Lost, **options: Any) -> Settlement:
 
 
 def says(claim: Record, **fields: Any) -> Note:
-    """A note under this claim; `fence` and `token` may be given to forge one. A checkpoint is the next one."""
+    """A note under this claim; other `fence` or `token` values forge one. A checkpoint gets the next number."""
     fence, token = fields.pop("fence", claim.fence), fields.pop("token", claim.token)
     if "checkpoint" in fields:
         fields.setdefault("saves", claim.saves + 1)
@@ -110,14 +110,14 @@ def change(seen: Record, **patch: Any) -> Change:
 
 
 def cancellation(seen: Record, **patch: Any) -> Change:
-    """Ends a waiting job now, and asks the holder of a running one to end it."""
+    """Cancels a waiting job now, or requests the cancellation of a running one."""
     if seen.state == State.RUNNING:
         return change(seen, cancel=True, **patch)
     return change(seen, **{"state": State.CANCELLED, "keep": HOUR} | patch)
 
 
 def retrial(seen: Record, **patch: Any) -> Change:
-    """A new life for an ended job: due now, attempts from 0."""
+    """A manual retry of an ended job: due now, attempts from 0."""
     fields: dict[str, Any] = {"state": State.QUEUED, "delay": 0.0, "attempt": 0, "reset_count": seen.reset_count + 1}
     return change(seen, **fields | {"quarantined": False, "crashes": 0, "result": None, "error": None} | patch)
 
@@ -127,5 +127,5 @@ def deletion(seen: Record) -> Change:
 
 
 def as_dict(record: Record, *without: str) -> dict[str, Any]:
-    """A record's fields by name, to compare two of them in part."""
+    """A record's fields by name, except `without`."""
     return {name: value for name, value in msgspec.structs.asdict(record).items() if name not in without}

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that tests advance manually."""
 
 from __future__ import annotations
 

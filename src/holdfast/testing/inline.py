@@ -1,4 +1,4 @@
-"""Inline mode: a job runs where it is enqueued, by the real encoding and worker, before `enqueue` returns."""
+"""Inline mode: a job runs where it is enqueued, with the real encoding and worker, before `enqueue` returns."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _under_way: ContextVar[tuple[str, ...]] = ContextVar("holdfast_inline", default=
 
 
 class inline:  # noqa: N801  # a context manager that reads like a word
-    """While the block runs, every job of the app is run as it is enqueued:
+    """While the block runs, every job of the app runs when it is enqueued:
 
-        with inline(app):                       # `async with` is as good
+        with inline(app):                       # or `async with`
             handle = signup.sync.enqueue("ann@example.com")
             assert handle.result() == "welcome"
 
-    It travels as JSON, through the app's own store and hooks, and is run by a worker of this process: what would not
-    work later does not work here. A failed attempt is repeated at once, without waiting for its back-off. What is due
-    later (`delay`, `at`, `Snooze`, a sleep), or waits for a signal or in a paused queue, stays where it is. Jobs that
-    waited in the same queue before are run too. A job enqueued in your own transaction (`connection=`) is not: it does
-    not exist yet.
+    It is encoded as JSON, stored in the app's own store, passes its hooks, and is run by a worker of this process, so
+    that errors of a real run occur here too. A failed attempt is repeated at once, without its backoff. A job that is
+    due later (`delay`, `at`, `Snooze`, a sleep), or waits for a signal or in a paused queue, is not run. Jobs that
+    waited in the same queue before are run too. A job enqueued in your own transaction (`connection=`) is not run: it
+    does not exist yet.
     """
 
     def __init__(self, app: Holdfast) -> None:
@@ -37,7 +37,7 @@ class inline:  # noqa: N801  # a context manager that reads like a word
         self._before: Any = None
 
     def __enter__(self) -> Self:
-        # Where every way to enqueue comes together, but for the user's own transactions.
+        # Every enqueue passes here, except in the user's own transactions.
         enqueue = vars(self._parts.enqueue)
         insert, self._before = self._parts.enqueue.insert_all, enqueue.get("insert_all")
 
@@ -65,10 +65,10 @@ class inline:  # noqa: N801  # a context manager that reads like a word
         self.__exit__(kind, error, trace)
 
     async def _run(self, id: str) -> None:
-        """Work until the job has ended, or waits for something that only time or a person can bring."""
+        """Work until the job has ended, or waits for its time, a signal or a resumed queue."""
         around = _under_way.get()
         if id in around:
-            return  # a job that enqueues itself by its key: it is being run
+            return  # the job enqueues itself by its key: it is already running
         before = _under_way.set((*around, id))
         try:
             while await self._step(id):
@@ -79,10 +79,10 @@ class inline:  # noqa: N801  # a context manager that reads like a word
             _under_way.reset(before)
 
     async def _step(self, id: str) -> bool:
-        """Bring the job one attempt further; False if there is nothing to be done."""
+        """Run one attempt of the job; False if it cannot be run now."""
         record = await self._parts.handles.record(id)
         if record.state == State.RUNNING:
-            await asyncio.sleep(0.005)  # taken by a neighbour that was enqueued at the same time
+            await asyncio.sleep(0.005)  # claimed by the worker of a concurrent enqueue
             return True
         if record.state == State.FAILED:
             await self._app.retry(id)

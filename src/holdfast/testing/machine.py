@@ -1,11 +1,11 @@
 """A Hypothesis state machine: the same operations on any store and on the memory store, and every answer compared.
 
-Operations that a Batch carries gather in a batch; each rule says whether its own leaves at once or waits to leave
-together with the next. What is chosen (a claim to settle, a job to change) is chosen among all that were ever seen,
-so stale fences, ended jobs and snapshots that are out of date come by themselves.
+Operations of a Batch are collected in a batch; each rule decides whether the batch is sent at once or with a later
+operation. A claim to settle or a job to change is chosen among all that were ever seen, so that stale fences, ended
+jobs and outdated records occur too.
 
-Times are in units of the harness: durations are odd halves and steps are whole, so that nothing ever falls on a
-boundary, and a store whose time has to be waited for agrees with a reference whose time is set.
+Times are in units of the harness: durations are odd halves and steps are whole, so that nothing falls on a boundary,
+and a store with a real clock agrees with a reference with a manual clock.
 
 Needs Hypothesis. HOLDFAST_EXAMPLES and HOLDFAST_STEPS make longer runs.
 """
@@ -46,19 +46,19 @@ LIMIT_KEYS = (
     {"name": "both", "concurrency": 2, "interval": 2.5, "burst": 2},
 )
 FAIR = ({"name": "ann", "weight": 1}, {"name": "bob", "weight": 2, "concurrency": 2})
-"""Turns depend on the very times, so these are for stores whose time is set."""
+"""Fair order depends on exact times, so these are only for stores with a manual clock."""
 STEPS = (1, 3, 7, 30)
 ONE, TWO = Waiting("signal", "one"), Waiting("dependency", "two")
 ENDS = ("succeeded", "failed", "dead", "released", "snoozed", "quarantined", "cancelled", "blocked")
 
 picks = st.integers(0, 7)
-"""Which of the things seen so far, counted back from the newest."""
+"""An index into the items seen so far, counted back from the newest."""
 leaving = st.sampled_from((True, True, False))
-"""Whether an operation leaves at once, or together with the next."""
+"""Whether the batch is sent at once, or with the next operation."""
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Drives a store beside the reference. `harness_class` is set by `state_machine`."""
+    """Runs the same operations on a store and on the reference. `state_machine` sets `harness_class`."""
 
     harness_class: ClassVar[type[Harness]]
 
@@ -79,7 +79,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize(priorities=st.lists(st.sampled_from((-1, 0, 7)), min_size=2, max_size=4), limit=st.integers(0, 3))
     def begin_with_some_work(self, *, priorities: list[int], limit: int) -> None:
-        """Jobs, and claims on some of them: what most rules need before they can do anything."""
+        """Insert jobs and claim some of them: most rules need these."""
         for number, priority in enumerate(priorities):
             new = build.new_job(f"first-{number}", queue=QUEUES[0], task=TASKS[number % 2], priority=priority)
             self.news.append(new)
@@ -187,7 +187,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.both.put("notes", *self.of_claim(which, forge, lambda claim: build.says(claim, **words)), leave=leave)
 
     def of_claim(self, which: int, forge: str | None, make: Callable[[Record], T]) -> tuple[T, T]:
-        """The same word about one claim, for each of the two stores."""
+        """The same operation on one claim, for each of the two stores."""
         ours, reference = newest(self.both.claims, which)
         if forge is not None:
             ours = msgspec.structs.replace(ours, **{forge: getattr(ours, forge) + 1})
@@ -275,12 +275,12 @@ class StoreMachine(RuleBasedStateMachine):
         if seen is None:
             return
         self.snapshots.append(seen)
-        change = self.wish(seen, what, keep if keep is None else keep * self.unit)
+        change = self.possible_change(seen, what, keep if keep is None else keep * self.unit)
         if change is not None:
             self.both.put("changes", change, change, leave=leave)
 
-    def wish(self, seen: Record, what: str, keep: float | None) -> Change | None:
-        """A change that the core could ask for in this state, or None."""
+    def possible_change(self, seen: Record, what: str, keep: float | None) -> Change | None:
+        """A change that the core could make in this state, or None."""
         key_keep = 2.5 * self.unit
         if what == "delete":
             return build.deletion(seen)
@@ -318,7 +318,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from((None, None, *HOLDERS)))
     def sweep(self, *, name: str | None) -> None:
-        """See what is lost; `settle_lost` settles it, now or when its holder has beaten again."""
+        """List lost claims; `settle_lost` settles them, now or after a new heartbeat of the holder."""
         self.both.send()
         ours, reference = self.both.ask(lambda store: store.expired(1000, name))
         mine, theirs = ({lost.record.id: lost for lost in answer} for answer in (ours, reference))
@@ -337,7 +337,7 @@ class StoreMachine(RuleBasedStateMachine):
         queue=st.sampled_from(QUEUES),
         name=st.sampled_from(HOLDERS),
     )
-    def keep_house(self, *, what: str, queue: str, name: str) -> None:
+    def maintain(self, *, what: str, queue: str, name: str) -> None:
         self.both.send()
         if what == "leave":
             self.both.ask(lambda store: store.leave([name]))
@@ -357,7 +357,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if sys.exception() is None:  # else the stores are known to differ, or the example was given up
+            if sys.exception() is None:  # else a difference was found, or Hypothesis gave up the example
                 self.both.send()
                 self.both.look(whole=True)
         finally:

@@ -1,4 +1,4 @@
-"""Re-point an app at a memory store whose time a test decides on."""
+"""Gives an app a memory store with a manual clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .inline import inline
 
 
 class Bench:
-    """An app on a fresh memory store, for one test: `clock` stands still until `advance`."""
+    """An app on a new memory store, for one test: `clock` changes only by `advance`."""
 
     def __init__(self, app: Holdfast, clock: ManualClock, store: MemoryStore) -> None:
         self.app = app
@@ -26,7 +26,7 @@ class Bench:
         self._store = store
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and wake the workers that wait for it."""
+        """Advance the clock, and notify the workers."""
         self.clock.advance(seconds)
         self._store.notify_all()
 
@@ -57,9 +57,9 @@ class Bench:
 
 @contextmanager
 def on_memory(app: Holdfast) -> Generator[Bench]:
-    """While the block runs, the app uses an empty memory store and a clock that stands still.
+    """While the block runs, the app uses an empty memory store and a manual clock.
 
-    Its tasks, hooks and settings stay as they are; whatever it was connected to is not touched.
+    Its tasks, hooks and settings stay unchanged; its own store is not used.
     """
     parts = parts_of(app)
     runtime, events = parts.runtime, parts.events
@@ -84,12 +84,12 @@ def on_memory(app: Holdfast) -> Generator[Bench]:
 def _close(runtime: Runtime) -> None:
     if runtime.live_loop() is None or runtime.in_background():
         runtime.close_blocking()
-    else:  # it lives on the loop that runs this, which cannot wait: a memory store has nothing to close
+    else:  # it runs on this loop, which cannot wait: a memory store has nothing to close
         runtime.disconnect()
 
 
 class _Done:
-    """An awaitable that has nothing left to wait for, and need not be awaited."""
+    """An awaitable that is already done, and need not be awaited."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield from ()

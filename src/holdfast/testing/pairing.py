@@ -1,4 +1,4 @@
-"""One store beside the reference: the same words to both, and every answer compared."""
+"""A store and the reference: the same operations on both, and every answer compared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Pair(NamedTuple, Generic[T]):
-    """One thing as the store under test and as the reference knows it: numbers may differ, meaning may not."""
+    """The same value from the store under test and from the reference; only numbers of the store may differ."""
 
     ours: T
     reference: T
@@ -38,11 +38,11 @@ def empty_batch() -> Batch:
 
 
 class Paired:
-    """Both stores, driven by blocking code on an event loop of their own.
+    """Both stores, used by blocking code on their own event loop.
 
-    1. Operations that a Batch carries gather by `put`, and leave by `send`; their answers are compared.
-    2. Whatever was claimed and inserted is remembered, to be spoken of later.
-    3. With a manual clock both stores share it. Else the reference's clock is set, and the store's is waited for.
+    1. `put` collects operations of a Batch, and `send` sends them; their answers are compared.
+    2. All claims and inserts are kept, for later operations.
+    3. A manual clock is shared by both stores. Else the reference's clock is set, and the store's is waited for.
     """
 
     def __init__(self, harness: type[Harness]) -> None:
@@ -70,7 +70,7 @@ class Paired:
         return self.run(_pair(call(self.store), call(self.reference)))
 
     def put(self, kind: str, ours: object, reference: object, *, leave: bool) -> None:
-        """Add an operation to the batch, and send it if nothing else is to go with it."""
+        """Add an operation to the batch; with `leave`, send the batch."""
         for batch, operation in zip(self._batch, (ours, reference), strict=True):
             getattr(batch, kind).append(operation)
         if leave:
@@ -99,7 +99,7 @@ class Paired:
         same("notes", list(ours.notes), list(reference.notes))
         same("changes", list(ours.changes), list(reference.changes))
         for end, mine, theirs in zip(sent.settles, ours.settles, reference.settles, strict=True):
-            # One that is sent again after its job was removed may be recognised or not: nothing is left to harm.
+            # A repeat after the removal of its job may be recognised or not: both are allowed.
             if end.id in kept:
                 same(f"{end}", mine, theirs)
 
@@ -116,7 +116,7 @@ class Paired:
         return plain(record, self.clock.now(), exact=self.exact)
 
     def look(self, *, whole: bool = False) -> None:
-        """Compare what can be seen, if anything was asked since the last look and no operation is waiting to leave."""
+        """Compare the contents, if there was an operation since the last comparison and none is pending."""
         if whole or (self._asked and self._batch.ours == empty_batch()):
             self._asked = False
             self.run(self.sight.compare(self.store, self.reference, exact=self.exact, whole=whole))
@@ -127,7 +127,7 @@ class Paired:
             self.run(self._harness.pass_time(seconds))
         else:
             self.clock.advance(seconds)
-            # The reference knows whole steps only: what the operations took since the last is not waited for again.
+            # The reference's clock advances by whole steps: time that the operations took is not waited for again.
             self._stepped_at += seconds
             self.run(self._harness.pass_time(max(0.0, self._stepped_at - self._real.monotonic())))
 

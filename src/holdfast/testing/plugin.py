@@ -1,4 +1,4 @@
-"""A pytest plugin, there wherever Holdfast is installed: the fixture `holdfast_memory`."""
+"""A pytest plugin, active if Holdfast is installed: the fixture `holdfast_memory`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def holdfast_memory() -> Generator[Callable[[Holdfast], Bench]]:
-    """Re-point an app at an empty memory store and a clock that stands still, for the length of one test.
+    """Give an app an empty memory store and a manual clock for one test.
 
         from shop import app, signup
 
@@ -27,10 +27,10 @@ def holdfast_memory() -> Generator[Callable[[Holdfast], Bench]]:
             bench.work()
             assert app.sync.jobs(state="queued").jobs == []
 
-    `bench.inline()` is a block under which every job runs where it is enqueued. Tasks, hooks and settings of the app
-    stay as they are; its own store is not touched, and is back after the test.
+    `bench.inline()` is a block in which every job runs where it is enqueued. Tasks, hooks and settings of the app stay
+    unchanged; its own store is not used, and is restored after the test.
     """
-    # Late: a test run that uses no app does not pay for one.
+    # Imported here, so that a test run without an app does not load it.
     from .memory import on_memory
 
     with ExitStack() as stack:

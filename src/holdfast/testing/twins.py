@@ -1,4 +1,4 @@
-"""Two stores that were told the same: how they are compared, and what each must show whatever it was told."""
+"""Comparison of two stores after the same operations, and checks of each store by itself."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ WHERES = (
 )
 KEYS = ("k1", "k2", "k3")
 FREE_KEY = "free-"
-"""How a key begins that may come to another job while its first one lives."""
+"""The prefix of keys that another job may get before their first job has ended."""
 
 
 def same(what: str, ours: object, reference: object) -> None:
-    """Refuse a difference."""
+    """Raise AssertionError if the values differ."""
     if ours != reference:
         raise AssertionError(f"{what}:\n  this store: {ours}\n  reference:  {reference}")
 
 
 def must(truth: object, sentence: str) -> None:
-    """Refuse a broken promise."""
+    """Raise AssertionError if `truth` is false."""
     if not truth:
         raise AssertionError(sentence)
 
 
 def plain(record: Record, now: int, *, exact: bool) -> dict[str, Any]:
-    """A record without what may differ: its number in the store, and, unless `exact`, the very times.
+    """A record without fields that may differ: its number in the store, and, unless `exact`, its times.
 
-    A due job is queued whether or not some ask has already found it so.
+    A due job counts as queued, also if no ask has made it so yet.
     """
     fields = {name: value for name, value in msgspec.structs.asdict(record).items() if name != "seq"}
     if record.state in DUE and record.run_at <= now:
@@ -59,7 +59,7 @@ def plain(record: Record, now: int, *, exact: bool) -> dict[str, Any]:
 
 
 class Seen(NamedTuple):
-    """What every look at a store is about."""
+    """What is read from a store for each comparison."""
 
     jobs: list[Record]
     queues: list[QueueStats]
@@ -69,15 +69,15 @@ class Seen(NamedTuple):
 
 
 class Sight:
-    """What was seen of a store so far, and the promises that can be checked by it alone:
+    """What was seen of a store so far, and the properties that can be checked by it alone:
 
-    1. a job has at most one claim, the last that was given;
+    1. a job has at most one claim, its last one;
     2. its fence rises with every claim;
     3. its attempts are never more than its claims;
     4. it leaves a terminal state only by an explicit retry;
-    5. a key has at most one living job (an operator may retry an old one whose key was forgotten);
-    6. a holder's beats rise;
-    7. all views (get, find, stats, holders) tell the same.
+    5. a key has at most one unfinished job (an operator may retry an old one whose key has expired);
+    6. the heartbeat number of a holder rises;
+    7. all views (get, find, stats, holders) agree.
     """
 
     def __init__(self) -> None:
@@ -105,17 +105,17 @@ class Sight:
         self.heartbeats[holder] = heartbeat
 
     async def compare(self, store: Store, reference: Store, *, exact: bool, whole: bool) -> None:
-        """Look at all jobs, queues, holders and moves of both stores, and at one other view in turn, or at all."""
-        turn = None if whole else self.looks
+        """Compare all jobs, queues, holders and transitions of both stores, and one other view (the next), or all."""
+        index = None if whole else self.looks
         self.looks += 1
-        mine, other = [await self._seen(n, each, turn, exact=exact) for n, each in enumerate((store, reference))]
+        mine, other = [await self._seen(n, each, index, exact=exact) for n, each in enumerate((store, reference))]
         then = await reference.now()
         now = then if exact else await store.now()
         same("find", [record.id for record in mine.jobs], [record.id for record in other.jobs])
         for ours, theirs in zip(mine.jobs, other.jobs, strict=True):
             same(f"job {ours.id}", plain(ours, now, exact=exact), plain(theirs, then, exact=exact))
         same("stats", [(q.name, q.paused) for q in mine.queues], [(q.name, q.paused) for q in other.queues])
-        # Whoever has no clock in common knows of a silence only what was watched of it.
+        # Without a shared clock, a process knows the age of a heartbeat only since it began to watch.
         aged = exact and "watched_leases" not in store.features
         same("holders", *[[_shown(seen, aged=aged) for seen in _by_id(each.holders)] for each in (mine, other)])
         self.check(mine.jobs, mine.queues, mine.holders)
@@ -124,29 +124,29 @@ class Sight:
         for name, view in mine.views.items():
             same(name, view, other.views[name])
 
-    async def _seen(self, which: int, store: Store, turn: int | None, *, exact: bool) -> Seen:
-        """Asked for all at once: nobody writes meanwhile."""
-        told = self._told(which, store, exact=exact)
-        views = _views(store, turn, exact=exact)
-        return Seen(*await asyncio.gather(every(store), store.stats(), store.holders(), told, views))
+    async def _seen(self, which: int, store: Store, index: int | None, *, exact: bool) -> Seen:
+        """Read everything concurrently: nothing is written meanwhile."""
+        transitions = self._transitions(which, store, exact=exact)
+        views = _views(store, index, exact=exact)
+        return Seen(*await asyncio.gather(every(store), store.stats(), store.holders(), transitions, views))
 
-    async def _told(self, which: int, store: Store, *, exact: bool) -> dict[str, list[str]] | None:
-        """The states that jobs came to since the last look, job by job; in real time a short wait may be over.
+    async def _transitions(self, which: int, store: Store, *, exact: bool) -> dict[str, list[str]] | None:
+        """The new states of each job since the last comparison; with a real clock, a short wait may be over.
 
-        None where the store says that it cannot tell all of it: opened anew, it may know no more than a snapshot.
+        None if the store has missed some: after reopening, it may have only a snapshot.
         """
         answer = await store.transitions(self.cursors[which], 1_000_000)
         self.cursors[which] = answer.cursor
         if answer.missed:
             return None
         states: dict[str, list[str]] = {}
-        for move in answer.transitions:
-            state = move.state if exact or move.state not in DUE else State.QUEUED
-            states.setdefault(move.id, []).append(state)
+        for transition in answer.transitions:
+            state = transition.state if exact or transition.state not in DUE else State.QUEUED
+            states.setdefault(transition.id, []).append(state)
         return states
 
     def check(self, records: list[Record], stats: list[QueueStats], holders: list[HolderInfo]) -> None:
-        """Hold one store to its own word."""
+        """Check one store by itself."""
         there = {record.id for record in records}
         for id in set(self.claims) - there:  # a chosen id may come back as another job
             del self.claims[id], self.last_claim[id]
@@ -158,7 +158,7 @@ class Sight:
         living = Counter(record.key for record in never_reset if record.key is not None)
         for key, number in living.items():
             must(number == 1 or key.startswith(FREE_KEY), f"key {key} has {number} unfinished jobs")
-        # One that was forgotten may count its beats from the start again.
+        # The heartbeat numbers of a removed holder may start again.
         self.heartbeats = {seen.holder.id: self.heartbeats.get(seen.holder.id, 0) for seen in holders}
         held = sorted((job, seen.holder.id) for seen in holders for job in seen.jobs)
         same("holders and jobs", held, sorted((r.id, str(r.holder)) for r in records if r.state == State.RUNNING))
@@ -185,8 +185,8 @@ def _by_id(holders: list[HolderInfo]) -> list[HolderInfo]:
     return sorted(holders, key=lambda seen: seen.holder.id)
 
 
-async def _views(store: Store, turn: int | None, *, exact: bool) -> dict[str, object]:
-    """What shows the same jobs once more, or adds up, so that a difference stays: one in turn, or all of them."""
+async def _views(store: Store, index: int | None, *, exact: bool) -> dict[str, object]:
+    """Other views of the same jobs, or sums, in which a difference stays visible: the one at `index`, or all."""
     views: dict[str, Callable[[], Awaitable[object]]] = {
         f"find {where}": partial(_matching, store, where) for where in WHERES
     }
@@ -197,7 +197,7 @@ async def _views(store: Store, turn: int | None, *, exact: bool) -> dict[str, ob
     if exact:
         views["now"] = store.now
     names = list(views)
-    return {name: await views[name]() for name in (names if turn is None else [names[turn % len(names)]])}
+    return {name: await views[name]() for name in (names if index is None else [names[index % len(names)]])}
 
 
 async def _matching(store: Store, where: Where) -> list[str]:
@@ -205,7 +205,7 @@ async def _matching(store: Store, where: Where) -> list[str]:
 
 
 async def _got(store: Store) -> bool:
-    """Whether it gives each job as it finds it."""
+    """Whether get and find return the same records."""
     jobs = await every(store)
     return await store.get([record.id for record in jobs]) == jobs
 

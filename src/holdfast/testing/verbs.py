@@ -1,4 +1,4 @@
-"""One operation at a time against a store, for tests that tell a story."""
+"""Functions that run one operation on a store, for tests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def claim_one(store: Store, by: str | Holder = "ann", *queues: str, **opti
 
 
 async def running(store: Store, id: str | None = None, by: str | Holder = "ann", **options: Any) -> Record:
-    """A job that was just inserted into a queue of its own choice and claimed from it."""
+    """A job that was just inserted and claimed."""
     made = await enqueue(store, id, **options)
     record = await claim_one(store, by, made.queue)
     if record.id != made.id:

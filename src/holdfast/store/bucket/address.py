@@ -8,15 +8,15 @@ from ...core.errors import ConfigError
 from ...core.url import Url
 from .cloud import Cloud
 from .folder import Folder
-from .seam import Bucket
-from .timings import FOLDER, Pace
+from .protocol import Bucket
+from .timings import FOLDER, Timings
 
 _CLOUD = ("endpoint", "timeout", "verify")
 OPTIONS = {"s3": (*_CLOUD, "region"), "gs": _CLOUD, "az": (*_CLOUD, "account"), "file": ("verify",)}
 """The query parameters of a URL, by scheme."""
 
 
-def parse(url: Url) -> tuple[Bucket, Pace]:
+def parse(url: Url) -> tuple[Bucket, Timings]:
     """The bucket that a URL names, and its timings."""
     verify = url.options.get("verify", "")
     if verify not in ("", "always"):
@@ -33,4 +33,4 @@ def parse(url: Url) -> tuple[Bucket, Pace]:
         )
     if not url.authority:
         raise ConfigError(f"{url.scheme}://: it names no bucket: write {url.scheme}://my-bucket/jobs")
-    return Cloud(url.scheme, url.authority, url.path, url.options), replace(Pace(), **always)
+    return Cloud(url.scheme, url.authority, url.path, url.options), replace(Timings(), **always)

@@ -1,6 +1,6 @@
 """S3, GCS, Azure and compatible services, through obstore, with its retries switched off.
 
-A client that repeats a conditional put can turn its own success into "exists". So nothing is repeated here: the caller
+A client that repeats a conditional put can get "exists" for its own success. So nothing is repeated here: the caller
 reads the object back.
 
 Requests are obstore's blocking calls on our threads, which are joined at exit. Its async calls enter Python from its
@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 from ...core.clock import MICROS
 from ...core.errors import ConfigError, requires
 from ..callers import mark_store_thread
-from .seam import Listed, Refused
+from .protocol import Listed, Refused
 
 TIMEOUT = "10s"
-"""The timeout of one request: longer than any normal one, and short compared with a lease."""
+"""The timeout of one request, in seconds: longer than any normal one, and short compared with a lease."""
 REQUESTS = 64
 """Maximum concurrent requests: as many as one read of the log makes. Each uses a thread, started on demand."""
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Cloud:
 
     @property
     def store(self) -> Any:
-        """The client, made at its first use in this process."""
+        """The client, created at its first use in this process."""
         if self._store is None:
             # The client's threads do not survive a fork, and a new one made in the child waits for them for ever.
             if _used_by - {os.getpid()}:

@@ -20,16 +20,16 @@ from ...core.clock import MICROS, Clock, Entropy
 from ...core.job import TERMINAL, Record
 from .contents import Contents
 from .log import Log, Stale
+from .log_format import Mark, Segment, encode, log_key, number_of, snapshot_key
+from .protocol import Listed
 from .replica import Done, Snapshot, dump, ended_in
 from .requests import Counted
-from .seam import Listed
-from .timings import Pace
-from .wire import Mark, Segment, encode, log_key, number_of, snapshot_key
+from .timings import Timings
 from .write_request import WriteRequest
 
 logger = logging.getLogger("holdfast")
 AMPLIFY = 2
-"""A snapshot is due when the log since the last one is this many times its size: so they cost half as much as it."""
+"""A snapshot is due when the log since the last one is this many times its size: snapshots cost half as much as it."""
 PER_JOB = 80
 """Bytes of a snapshot for each job or key, about."""
 SEGMENT_BYTES = 4_000_000
@@ -49,7 +49,7 @@ class Compactor:
         *,
         entropy: Entropy,
         clock: Clock,
-        pace: Pace,
+        timings: Timings,
         write: Callable[[WriteRequest], Awaitable[Done]],
     ) -> None:
         self._bucket = bucket
@@ -57,7 +57,7 @@ class Compactor:
         self._contents = contents
         self._entropy = entropy
         self._clock = clock
-        self._pace = pace
+        self._timings = timings
         self._write = write
         self._busy = False
         self._seen: dict[tuple[int, int], float] = {}
@@ -69,7 +69,7 @@ class Compactor:
         entries = replica.position - replica.snapshot
         expected = max(replica.snapshot_size, PER_JOB * (len(replica.jobs.jobs) + len(replica.jobs.keys)))
         large = replica.bytes_since >= AMPLIFY * expected
-        return not self._busy and entries >= self._pace.snapshot_entries and large
+        return not self._busy and entries >= self._timings.snapshot_entries and large
 
     async def keep(self) -> None:
         """One round: archive, snapshot, clean. A failed round is repeated after the next commit."""
@@ -87,18 +87,18 @@ class Compactor:
         finally:
             self._busy = False
 
-    # -- the ended
+    # -- ended jobs
 
     async def _archive(self) -> None:
         before = await self._ended_long_before()
         replica, now = self._log.replica, self._clock.monotonic()
         ended = {(job.seq, job.fence): job for job in replica.jobs.jobs.values() if job.state in TERMINAL}
         self._seen = {place: self._seen.get(place, now) for place in ended}
-        # No wall clock says for how long: the one that `finished_at` is from may be wrong, and so may this one.
+        # Not by `finished_at`: the wall clock that set it may be wrong, and so may the one of this process.
         self._seen.update(dict.fromkeys(before & ended.keys(), -math.inf))
-        over = [job for place, job in ended.items() if now - self._seen[place] >= self._pace.archive_after]
+        over = [job for place, job in ended.items() if now - self._seen[place] >= self._timings.archive_after]
         segments: list[Segment] = []
-        parts = list(_parts(over, self._pace.archive_jobs))
+        parts = list(_parts(over, self._timings.archive_jobs))
         for at in range(0, len(parts), PARALLEL):
             as_of = replica.position
             # Some may have been reset by now; changes of the others from here on invalidate their part of the segment.
@@ -120,7 +120,7 @@ class Compactor:
         if self._looked_back:
             return set()
         entries = await self._bucket.list("log/", after=log_key(max(0, self._log.replica.position - 1)))
-        before = max((each.modified for each in entries), default=0) - int(self._pace.archive_after * MICROS)
+        before = max((each.modified for each in entries), default=0) - int(self._timings.archive_after * MICROS)
         old = [each.key for each in await self._bucket.list("snapshot/") if each.modified <= before]
         found = await self._log.fetch(old[-1], Snapshot) if old else None
         if found is None:
@@ -131,12 +131,12 @@ class Compactor:
     # -- snapshots
 
     async def _snapshot(self) -> int:
-        """Write and mark one; its number."""
+        """Write and mark a snapshot; its number."""
         await self._log.trust()
         replica = self._log.replica
         number, data = replica.position, encode(dump(replica))
         await self._log.verify(replica, number + 1)
-        await self._bucket.put_surely(snapshot_key(number), data)  # another process's would be the same
+        await self._bucket.put_surely(snapshot_key(number), data)  # that of another process would be equal
         await self._write(_request(marks=[Mark(number, len(data))]))
         return number
 
@@ -150,7 +150,7 @@ class Compactor:
             return
         await self._log.trust()
         replica = self._log.replica
-        floor, old = number_of(snapshots[-2].key), times[0] - int(self._pace.clean_after * MICROS)
+        floor, old = number_of(snapshots[-2].key), times[0] - int(self._timings.clean_after * MICROS)
         needed = replica.needed_entries()
         goes = [each.key for each in snapshots[:-2] if each.modified < old]
         goes += [
@@ -158,8 +158,8 @@ class Compactor:
             for each in await self._bucket.list("log/")
             if number_of(each.key) <= floor and each.modified < old and number_of(each.key) not in needed
         ]
-        for left_behind in ("inbox/", "probe/"):
-            goes += _older(await self._bucket.list(left_behind), old)
+        for folder in ("inbox/", "probe/"):
+            goes += _older(await self._bucket.list(folder), old)
         goes += _unneeded(await self._bucket.list("done/"), old, {f"done/{name}" for name in replica.archived})
         goes += _unneeded(await self._bucket.list("payload/"), old, replica.needed_objects())
         if self._log.replica is replica and goes:
@@ -167,7 +167,7 @@ class Compactor:
 
 
 def _parts(records: list[Record], jobs: int) -> Iterable[list[Record]]:
-    """Ended jobs that go together: those that are kept for ever apart, neighbours by id, not too many at once."""
+    """Ended jobs by segment, sorted by id, at most `jobs` each; jobs that are kept for ever have their own segments."""
     for for_ever in (False, True):
         part: list[Record] = []
         size = 0

@@ -17,9 +17,9 @@ from ..protocol import Batch
 from ..reference.jobs import matches
 from . import payload_storage
 from .log import Log
+from .log_format import VERSION, Damaged, Segment, Table, encode, log_key, pack, unpack
 from .replica import Archived, Replica
 from .requests import Counted
-from .wire import VERSION, Damaged, Segment, Table, encode, log_key, pack, unpack
 
 S = TypeVar("S", bound=msgspec.Struct)
 KEPT_ENTRIES, KEPT_SEGMENTS = 64, 8
@@ -51,7 +51,7 @@ class _Loaded:
 
 
 class Contents:
-    """Reads what jobs are made of, and writes what does not go into the log."""
+    """Reads payloads, results and ended jobs, and writes the ones that are stored outside the log."""
 
     def __init__(self, bucket: Counted, log: Log, entropy: Entropy) -> None:
         self._bucket = bucket
@@ -63,9 +63,9 @@ class Contents:
     # -- payloads and results
 
     async def fill(self, records: Sequence[Record], *, own: bool = True) -> None:
-        """Put the bytes themselves in the place of pointers, in these copies of records.
+        """Replace pointers by the bytes that they point to, in these copies of records.
 
-        With `own=False` pointers to objects of their own stay: to be kept, not to be read.
+        With `own=False` pointers to separate objects stay, because the object is kept.
         """
         pointing = [r for r in records if r.payload[:1] == b"\0" or (r.result or b"")[:1] == b"\0"]
         values = [value for r in pointing for value in (r.payload, r.result)]
@@ -107,10 +107,10 @@ class Contents:
         self._entries.move_to_end(number)
         return self._entries[number]
 
-    # -- what is written beside the log
+    # -- objects outside the log
 
     async def outgoing(self, item: S, field: str) -> S:
-        """A payload or result as it goes into the log; a large one is written beside it first."""
+        """A payload or result as the log contains it; a large one is first written to its own object."""
         value = getattr(item, field)
         if not isinstance(value, bytes) or (len(value) < payload_storage.BESIDE and not value.startswith(b"\0")):
             return item
@@ -126,10 +126,10 @@ class Contents:
         patch = await self.outgoing(await self.outgoing(change.patch, "payload"), "result")
         return msgspec.structs.replace(change, patch=patch)
 
-    # -- the ended
+    # -- ended jobs
 
     async def write_segment(self, name: str, replica: Replica, as_of: int, ended: Sequence[Record]) -> Segment:
-        """Write ended jobs to `done/`, with everything that belongs to them: copies, as they were after `as_of`."""
+        """Write copies of ended jobs, as they were after entry `as_of`, to `done/`, with their payloads and output."""
         jobs = replica.jobs
         own = [
             key for r in ended for value in (r.payload, r.result) if (key := payload_storage.own_key(value)) is not None

@@ -9,18 +9,18 @@ from ...core.errors import ConfigError, HoldfastError, StoreUnavailable
 from ..free_space import free_space
 from ..protocol import Finding
 from .folder import Folder
+from .log_format import Entry, decode, number_of
 from .replica import Snapshot
 from .requests import Counted
-from .wire import Entry, decode, number_of
 
 WRITERS, RACES = 8, 5
-"""Writers of one race for a new object, and races: a bucket without conditional writes loses one of them."""
+"""Writers of one race for a new object, and races: a bucket without conditional writes fails at least one of them."""
 SKEW = 300.0
 """Seconds by which a machine's clock may differ from the bucket's."""
 
 
 async def pretends(bucket: Counted, entropy: Entropy, races: int) -> str | None:
-    """Why this bucket cannot be trusted, found by racing for new objects; None where it can."""
+    """Why this bucket cannot be used, found by racing for new objects; None if it can."""
     for race in range(races):
         key = f"probe/{entropy.token():016x}"
         bodies = [f"{race}/{n}".encode() for n in range(WRITERS)]
@@ -59,7 +59,7 @@ async def examine(bucket: Counted, entropy: Entropy, clock: Clock) -> list[Findi
         reason = await pretends(bucket, entropy, RACES)
     except HoldfastError as error:
         return [Finding(False, f"{bucket} cannot be used: {error}", _advice(bucket)), *_space(bucket)]
-    except Exception as error:  # noqa: BLE001  # drivers raise what they like
+    except Exception as error:  # noqa: BLE001  # drivers raise errors of any type
         said = f"{bucket} cannot be written to: {type(error).__name__}: {error}"
         return [Finding(False, said, _advice(bucket)), *_space(bucket)]
     races = f"{RACES} races of {WRITERS} writers to create one object: "

@@ -1,4 +1,4 @@
-"""Elapsed-time guard: an upper bound of the time since a moment, which protects against paused writers."""
+"""Elapsed-time guard: an upper bound of the time that has passed, which protects against paused writers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ...core.clock import MICROS, Clock
 
 
-class Moment(NamedTuple):
+class Instant(NamedTuple):
     """One instant on three clocks of a machine. Each may stop or jump, but not all at once."""
 
     monotonic: float
@@ -15,11 +15,11 @@ class Moment(NamedTuple):
     wall: int
 
     @classmethod
-    def of(cls, clock: Clock) -> Moment:
+    def of(cls, clock: Clock) -> Instant:
         return cls(clock.monotonic(), clock.boot(), clock.now())
 
-    def until(self, later: Moment) -> float:
-        """Seconds from here to `later`: the largest of the three answers."""
+    def until(self, later: Instant) -> float:
+        """Seconds from this instant to `later`: the largest difference of the three clocks."""
         return max(
             later.monotonic - self.monotonic, (later.boot - self.boot) / MICROS, (later.wall - self.wall) / MICROS
         )

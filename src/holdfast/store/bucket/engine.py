@@ -24,19 +24,19 @@ from .contents import Contents
 from .doctor import refuse_pretender
 from .folder import Folder
 from .log import Log, Stale
+from .log_format import Batched, Revived, pack
+from .protocol import Bucket
 from .replica import Done, Replica
 from .requests import Counted
-from .seam import Bucket
-from .timings import Pace
+from .timings import Timings
 from .watch import Watch
-from .wire import Batched, Revived, pack
 from .write_request import WriteRequest
 from .writer import Writer
 
 logger = logging.getLogger("holdfast")
 T = TypeVar("T")
 OPERATIONS = 5000
-"""Operations of one entry, about, so that a flood does not delay the first of them for long."""
+"""Operations of one entry, about, so that the first of many is not delayed for long."""
 
 
 class Engine:
@@ -48,33 +48,33 @@ class Engine:
     4. After commits the compactor checks whether a snapshot is due.
     """
 
-    def __init__(self, bucket: Bucket, clock: Clock, entropy: Entropy, pace: Pace) -> None:
+    def __init__(self, bucket: Bucket, clock: Clock, entropy: Entropy, timings: Timings) -> None:
         self.bucket = Counted(bucket)
         self.clock = clock
-        self.pace = pace
+        self.timings = timings
         self._entropy = entropy
-        self.log = Log(self.bucket, clock, pace, self._applied)
+        self.log = Log(self.bucket, clock, timings, self._applied)
         self._writer = Writer(self.bucket, self.log, clock, entropy)
         self.contents = Contents(self.bucket, self.log, entropy)
         self.watch = Watch(clock)
         self.stalls = Stalls()
         self._compactor = Compactor(
-            self.bucket, self.log, self.contents, entropy=entropy, clock=clock, pace=pace, write=self.write
+            self.bucket, self.log, self.contents, entropy=entropy, clock=clock, timings=timings, write=self.write
         )
         self._requests: list[WriteRequest] = []
         self._wake = asyncio.Event()
         self._transitions_until = 0.0
         self.notify: Callable[[set[str]], None] = lambda _topics: None
         self.listened: Callable[[], bool] = lambda: False
-        self.heard = asyncio.Event()
-        """Somebody has begun to listen."""
+        self.listener_added = asyncio.Event()
+        """Set when a listener was added."""
         self._looking: asyncio.Task[Replica] | None = None
         self._next_look: asyncio.Task[Replica] | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
-        """In the order of their beginning, in which they end."""
+        """In the order of their start; they are cancelled in this order."""
         self._happened = False
         self._looked_at = 0.0
-        self._pause = pace.look_soonest
+        self._pause = timings.look_soonest
 
     @property
     def replica(self) -> Replica:
@@ -94,7 +94,7 @@ class Engine:
 
     async def close(self) -> None:
         """Write the watched times to the log, and stop."""
-        if watched := self.watch.worth_telling(self.replica, self.pace.watch_least):
+        if watched := self.watch.worth_recording(self.replica, self.timings.watch_least):
             with contextlib.suppress(HoldfastError):
                 await self.write(WriteRequest(watches=watched))
         for task in list(self._tasks):
@@ -123,16 +123,16 @@ class Engine:
             self.notify(notified)
             self._happened = True
 
-    # -- looking
+    # -- reading
 
     async def view(self) -> Replica:
-        """The state as of some moment after this call."""
+        """The state at a time after this call."""
         if self._next_look is None:
             self._next_look = self._spawn(self._look_after(self._looking), quiet=True)
         return await asyncio.shield(self._next_look)
 
     async def recent(self) -> Replica:
-        """The state for whoever asks again and again: while a look is taken now and then, as that look found it."""
+        """The state for callers that ask repeatedly: while the log is polled, the state of the last poll."""
         age = asyncio.get_running_loop().time() - self._looked_at
         if self.listened() and age <= self._pause * 1.5:
             return self.replica
@@ -141,7 +141,7 @@ class Engine:
     async def _look_after(self, before: asyncio.Task[Replica] | None) -> Replica:
         if before is not None:
             await asyncio.wait([before])
-        # From here on it would be too late for a new caller: what is read next may be older than its call.
+        # New callers from here on need another read: what this one reads may be older than their call.
         self._looking, self._next_look = self._next_look, None
         return await self._follow()
 
@@ -161,7 +161,7 @@ class Engine:
                 return replica
 
     def _look(self) -> None:
-        """The state is the log's, now."""
+        """Called when the state has just been found to be the log's."""
         self.watch.look(self.replica)
         self._looked_at = asyncio.get_running_loop().time()
 
@@ -171,23 +171,23 @@ class Engine:
         self._update_recording()
 
     def _update_recording(self) -> None:
-        self.replica.jobs.telling = self.clock.monotonic() < self._transitions_until
+        self.replica.jobs.recording = self.clock.monotonic() < self._transitions_until
 
     async def _look_around(self) -> None:
-        """For whoever waits for a listener: look at the log, soon after something happened, later while it is quiet."""
+        """Poll the log while there are listeners: often after a change, less often while nothing happens."""
         while True:
             if not self.listened():
-                self.heard.clear()
-                await self.heard.wait()
-                self._pause = self.pace.look_soonest
+                self.listener_added.clear()
+                await self.listener_added.wait()
+                self._pause = self.timings.look_soonest
             leases = [known.lease / 8 for known in self.replica.jobs.holders.values()]
             await asyncio.sleep(min(self._pause, *leases) if leases else self._pause)
             try:
                 await self.view()
             except HoldfastError as error:
                 logger.debug("reading the log failed: %s", error)
-            later = min(self.pace.look_latest, self._pause * 1.5)
-            self._pause, self._happened = self.pace.look_soonest if self._happened else later, False
+            later = min(self.timings.look_latest, self._pause * 1.5)
+            self._pause, self._happened = self.timings.look_soonest if self._happened else later, False
             if watched := self.watch.long_silent(self.replica):
                 await self._quietly(WriteRequest(watches=watched))
 
@@ -198,16 +198,18 @@ class Engine:
     # -- writing
 
     async def write(self, request: WriteRequest) -> Done:
-        """Have a request written, together with whatever else waits; what became of it."""
+        """Write a request, together with all other pending ones; its answers."""
         self._requests.append(request)
         self._wake.set()
-        await asyncio.wait([request.future], timeout=self.pace.patience)
+        await asyncio.wait([request.future], timeout=self.timings.patience)
         if request.future.done():
             return request.future.result()
         if request in self._requests:
             self._requests.remove(request)
-            raise StoreUnavailable(f"{self.bucket} did not answer for {self.pace.patience:g} s; nothing was written")
-        raise OutcomeUnknown(f"{self.bucket} did not answer for {self.pace.patience:g} s; the write may have happened")
+            raise StoreUnavailable(f"{self.bucket} did not answer in {self.timings.patience:g} s; nothing was written")
+        raise OutcomeUnknown(
+            f"{self.bucket} did not answer in {self.timings.patience:g} s; the write may have happened"
+        )
 
     async def _write_what_waits(self) -> None:
         while True:
@@ -217,7 +219,7 @@ class Engine:
                 requests = self._take()
                 try:
                     await self._commit(requests)
-                except Exception as error:  # noqa: BLE001  # belongs to those who wished
+                except Exception as error:  # noqa: BLE001  # raised by the callers of `write`
                     self.watch.begin_anew()
                     for request in requests:
                         _fail(request, error)
@@ -235,7 +237,7 @@ class Engine:
         return taken
 
     async def _commit(self, requests: list[WriteRequest]) -> None:
-        if not requests or not (requests := await self._without_vain_asks(requests)):
+        if not requests or not (requests := await self._answer_empty_asks(requests)):
             return
         self._update_recording()
         while True:
@@ -248,8 +250,8 @@ class Engine:
         for request, part in zip(requests, _split(done, requests), strict=True):
             self._spawn(self._deliver(request, part))
 
-    async def _without_vain_asks(self, requests: list[WriteRequest]) -> list[WriteRequest]:
-        """Answer those who only ask, in vain, at once: nothing is written for them."""
+    async def _answer_empty_asks(self, requests: list[WriteRequest]) -> list[WriteRequest]:
+        """If all requests only ask for jobs and there are none, answer them without a write. The requests to write."""
         if not all(request.only_asks for request in requests):
             return requests
         if not any(self._finds(request, self.clock.now()) for request in requests):
@@ -267,7 +269,7 @@ class Engine:
 
     async def _batch(self, requests: list[WriteRequest]) -> Batched:
         """All requests as one batch."""
-        base = self.replica.position  # before anything is looked up: what comes later was not seen
+        base = self.replica.position  # before anything is read: later entries were not seen
         inserts = [new for request in requests for new in request.batch.inserts]
         settles = [end for request in requests for end in request.batch.settles]
         changes = [change for request in requests for change in request.batch.changes]
@@ -310,7 +312,7 @@ class Engine:
         return known is not None and self.watch.silent(replica, known) > holder.lease / 2
 
     async def _revives(self, inserts: list[NewJob], changed: list[str]) -> list[Revived]:
-        """The ended jobs that have left the state and are spoken of: by an operator, or by an id that was chosen."""
+        """The archived jobs that an operator changes, or whose id a new job has."""
         wanted = {new.id for new in inserts if new.nonce} | set(changed)
         replica = self.replica
         if not replica.archived:
@@ -324,14 +326,14 @@ class Engine:
             for claims in done.answers.asks:
                 await self.contents.fill(claims.records)
         except HoldfastError as error:
-            # The claims are made and cannot be handed over: the holder's next beat finds and releases them.
-            _fail(request, OutcomeUnknown(str(error)))
+            # The claims were made, but cannot be delivered: the holder's next heartbeat finds and releases them.
+            _fail(request, OutcomeUnknown(f"{error}; the jobs were claimed, and the next heartbeat releases them"))
         else:
             _resolve(request, done)
 
 
 def _split(done: Done, requests: list[WriteRequest]) -> list[Done]:
-    """Everybody's own answers."""
+    """The answers of each request."""
     answers = done.answers
     inserts, notes, settles = iter(answers.inserts), iter(answers.notes), iter(answers.settles)
     changes, asks = iter(answers.changes), iter(answers.asks)
@@ -354,7 +356,7 @@ def _split(done: Done, requests: list[WriteRequest]) -> list[Done]:
     ]
 
 
-def _never(holder: Holder) -> bool:  # noqa: ARG001  # a claim that takes nothing renews nobody
+def _never(holder: Holder) -> bool:  # noqa: ARG001  # a claim that takes nothing renews no lease
     return False
 
 

@@ -1,7 +1,7 @@
 """A folder as a bucket: one file per object, on a disk of this machine.
 
-A file appears whole or not at all: written aside, synced, linked to its name (a rename would overwrite), and the folder
-synced, before a put returns. So a kill at any instant, or a power cut, leaves a queue that can be read.
+A file appears whole or not at all: before a put returns, it is written under another name, synced, and linked to its
+name (a rename would overwrite), and the folder is synced. So a kill or a power cut leaves a store that can be read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.errors import ConfigError, StoreLost
-from .seam import Listed, NotWritten, Refused
+from .protocol import Listed, NotWritten, Refused
 
 ASIDE = ".aside"
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -28,12 +28,12 @@ class FolderLost(StoreLost, NotWritten):
 
 
 class Folder:
-    """Objects as files below `path`. Its methods block: a disk answers sooner than a thread could be asked."""
+    """Objects as files below `path`. Its methods block: a disk answers sooner than a call to another thread takes."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path).absolute()
         self._unsynced: set[Path] = set()
-        """Folders whose new names may not be on disk yet: they are synced before a read."""
+        """Folders with new names that may not be on disk yet: they are synced before a read."""
         self._known: dict[Path, tuple[int, int]] = {}
         """The folders that were seen, by device and inode. Holdfast never removes one."""
 
@@ -41,7 +41,7 @@ class Folder:
         return f"folder {self.path}"
 
     def make(self) -> None:
-        """Make the folder, private to its user."""
+        """Create the folder, private to its user."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.path / ASIDE).mkdir(mode=0o700, exist_ok=True)
@@ -50,7 +50,7 @@ class Folder:
         self._check(self.path)
 
     def _check(self, folder: Path) -> None:
-        """Raise FolderLost where a folder is not the one that was seen before; a log that begins anew is no log."""
+        """Raise FolderLost if a folder is not the one that was seen before: a new folder has another log."""
         for each in (self.path, folder):
             known = self._known.get(each)
             try:
@@ -58,7 +58,7 @@ class Folder:
             except (FileNotFoundError, NotADirectoryError) as error:
                 if known is not None:
                     raise FolderLost(f"{each} was deleted or moved away while this process had it open") from error
-            except OSError as error:  # it may pass: no proof of a loss
+            except OSError as error:  # may be temporary: no proof of a loss
                 raise NotWritten(f"{each} cannot be accessed: {error.strerror}; nothing was written") from error
             else:
                 if self._known.setdefault(each, identity := (seen.st_dev, seen.st_ino)) != identity:
@@ -101,7 +101,7 @@ class Folder:
                     raise _not_written(target, error) from error
                 raise
         finally:
-            with contextlib.suppress(OSError):  # a read-only folder says so before it says that there is no such file
+            with contextlib.suppress(OSError):  # in a read-only folder, unlink fails even if there is no such file
                 aside.unlink()
         self._unsynced.add(target.parent)
         self._sync_names(target.parent)
@@ -132,7 +132,7 @@ class Folder:
                         try:
                             seen = entry.stat()
                         except FileNotFoundError:
-                            continue  # deleted while we look
+                            continue  # deleted during the listing
                         found.append(Listed(key, seen.st_mtime_ns // 1000, seen.st_size))
         except FileNotFoundError:
             self._check(folder)

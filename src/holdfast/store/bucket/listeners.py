@@ -16,7 +16,7 @@ class Listeners:
         self._lock = threading.Lock()
         self._listeners: dict[LocalListener, None] = {}
         """In the order of creation, so that notifications are deterministic in simulations."""
-        self.heard: Callable[[], object] = _nobody
+        self.on_added: Callable[[], object] = _no_engine
         """Called, on any thread, when a listener is added."""
 
     def __bool__(self) -> bool:
@@ -27,7 +27,7 @@ class Listeners:
         with self._lock:
             self._listeners[listener] = None
         with contextlib.suppress(RuntimeError):  # the engine has ended
-            self.heard()
+            self.on_added()
         return listener
 
     def remove(self, listener: LocalListener) -> None:
@@ -41,5 +41,5 @@ class Listeners:
             listener.notify()
 
 
-def _nobody() -> None:
-    """There is no engine yet."""
+def _no_engine() -> None:
+    """Does nothing: there is no engine yet."""

@@ -1,12 +1,12 @@
 """Following the log: join it, read to its head, and know when the state is verified.
 
-The hole that this closes: a put-if-absent on a number that was written, applied by others and *cleaned away* succeeds.
-A process that was paused that long would win a number that no other reads, or read one that such a process won. So:
+A put-if-absent succeeds on a number that was written, applied by others and *deleted by cleaning*. A process that was
+paused that long would win a number that no other process reads, or read one that such a process won. So:
 
-- Proof of head at time t: the number after the last was not there, and *then* no snapshot at or beyond it was listed.
-  Only this, or an own genuine commit, counts as fresh. Reading entries never does.
-- When more than `verify_after` has passed since fresh, nothing that was read is believed, and no commit reported,
-  before the snapshots were listed. Cleaning waits three times as long and more before it removes anything.
+- Proof of head at time t: the number after the last was missing, and *then* no snapshot at or beyond it was listed.
+  Only this, or a verified commit of this process, counts as fresh. Reading entries never does.
+- When more than `verify_after` has passed since fresh, nothing that was read is used, and no commit reported, before
+  the snapshots were listed. Cleaning waits at least three times as long before it deletes anything.
 
 ADR 0041 has all the rules.
 """
@@ -20,21 +20,21 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from ...core.clock import Clock
-from .elapsed_guard import Moment
+from .elapsed_guard import Instant
+from .log_format import Damaged, Entry, decode, log_key, number_of, snapshot_key
+from .protocol import Bucket
 from .replica import ChainBroken, Done, Replica, Snapshot, load
-from .seam import Bucket
-from .timings import Pace
-from .wire import Damaged, Entry, decode, log_key, number_of, snapshot_key
+from .timings import Timings
 
 T = TypeVar("T")
 AHEAD = 64
-"""Entries that are read at once, at the most; it begins with one and doubles while there are more."""
+"""Entries that are read at once, at most; the first read takes one, and each further read twice as many."""
 READ_AGAIN = (0.05, 0.2, 0.5)
-"""Seconds before an object that looks damaged is read again: an answer may have been cut short."""
+"""Seconds before an object that looks damaged is read again: the answer may have been truncated."""
 
 
 class Stale(Exception):
-    """This process fell behind: its state is not, or not provably, the log's. Join again."""
+    """This process fell behind: its state may differ from that of the log. Join again."""
 
 
 class Read(NamedTuple):
@@ -45,39 +45,43 @@ class Read(NamedTuple):
 
 
 class Log:
-    """One process's place in the log. Several tasks may read and write at once: an entry is applied by the first."""
+    """The position of one process in the log. Tasks may read and write concurrently; the first one applies an entry."""
 
     def __init__(
-        self, bucket: Bucket, clock: Clock, pace: Pace, applied: Callable[[Replica, dict[tuple[str, int], Done]], None]
+        self,
+        bucket: Bucket,
+        clock: Clock,
+        timings: Timings,
+        applied: Callable[[Replica, dict[tuple[str, int], Done]], None],
     ) -> None:
         self._bucket = bucket
         self._clock = clock
-        self._pace = pace
+        self._timings = timings
         self._applied = applied
         self.replica = self._coming = Replica()
-        """The state; and the one that takes its place once it is known to be the head's."""
-        self.fresh: Moment | None = None
+        """The state; and the one that replaces it once it is proven to be that of the head."""
+        self.fresh: Instant | None = None
         self._joining = asyncio.Lock()
 
     # -- joining
 
     async def join(self, instead_of: Replica) -> None:
-        """Take the highest snapshot, replay what follows, and prove that this is the head; unless another task has.
+        """Load the highest snapshot, replay later entries, and prove that this is the head; unless another task has.
 
-        Nobody sees the new state before that.
+        The new state is not used before that.
         """
         async with self._joining:
             if self.replica is instead_of:
                 self.fresh = None
                 with _uncollected():
                     self.replica, self.fresh = await self._anew()
-                self.replica.jobs.telling = instead_of.jobs.telling
+                self.replica.jobs.recording = instead_of.jobs.recording
                 self._applied(self.replica, {})
 
-    async def _anew(self) -> tuple[Replica, Moment]:
+    async def _anew(self) -> tuple[Replica, Instant]:
         while True:
             self._coming = await self._start()
-            self._coming.jobs.telling = self.replica.jobs.telling
+            self._coming.jobs.recording = self.replica.jobs.recording
             try:
                 asked = await self._to_head(self._coming)
                 await self.verify(self._coming, self._coming.position + 1)
@@ -96,19 +100,19 @@ class Log:
     # -- following
 
     async def follow(self) -> None:
-        """Read on to the head, and make sure of it. Stale where this state has fallen behind what is kept."""
+        """Read to the head, and prove that it is the head. Stale if entries after this state were deleted."""
         replica = self.replica
         asked = await self._to_head(replica)
-        if self._age() >= self._pace.verify_after * 0.8:
+        if self._age() >= self._timings.verify_after * 0.8:
             await self.verify(replica, replica.position + 1)
             self.fresh = asked
         self.still(replica)
 
-    async def _to_head(self, replica: Replica) -> Moment:
-        """Read on until a number is not there; when that was asked."""
+    async def _to_head(self, replica: Replica) -> Instant:
+        """Read until a number is missing; the time before that request."""
         window = 1
         while True:
-            asked = Moment.of(self._clock)
+            asked = Instant.of(self._clock)
             first = replica.position + 1
             found = await asyncio.gather(*(self.read(number) for number in range(first, first + window)))
             for number, read in enumerate(found, first):
@@ -118,7 +122,7 @@ class Log:
             else:
                 window = min(AHEAD, window * 2)
                 continue
-            if replica.position < first + found.index(None):  # else another task was quicker
+            if replica.position < first + found.index(None):  # else another task applied them first
                 return asked
 
     async def read(self, number: int) -> Read | None:
@@ -126,7 +130,7 @@ class Log:
         return None if found is None else Read(*found)
 
     async def fetch(self, key: str, kind: type[T]) -> tuple[T, bytes] | None:
-        """An object of some kind, and its bytes; None where there is none."""
+        """A decoded object, and its bytes; None if it is missing."""
         for pause in (*READ_AGAIN, None):
             data = await self._bucket.get(key)
             if data is None:
@@ -140,7 +144,7 @@ class Log:
         raise AssertionError
 
     def apply(self, replica: Replica, number: int, read: Read) -> None:
-        """Apply an entry, unless another task has."""
+        """Apply an entry, unless another task has applied it."""
         if not self._counts(replica):
             raise Stale
         if number <= replica.position:
@@ -152,37 +156,37 @@ class Log:
         self._applied(replica, done)
 
     def _counts(self, replica: Replica) -> bool:
-        """Whether nobody has joined again since."""
+        """Whether no task has joined again since."""
         return replica is self.replica or replica is self._coming
 
-    # -- believing
+    # -- verification
 
     def still(self, replica: Replica) -> None:
-        """Stale where another task has joined again."""
+        """Raise Stale if another task has joined again."""
         if self.replica is not replica:
             raise Stale
 
     def _age(self) -> float:
-        return float("inf") if self.fresh is None else self.fresh.until(Moment.of(self._clock))
+        return float("inf") if self.fresh is None else self.fresh.until(Instant.of(self._clock))
 
     @property
     def believable(self) -> bool:
-        """Whether what was read can be believed as it is."""
-        return self._age() <= self._pace.verify_after and self._pace.verify_after > 0
+        """Whether what was read can be used without listing the snapshots."""
+        return self._age() <= self._timings.verify_after and self._timings.verify_after > 0
 
     async def verify(self, replica: Replica, number: int) -> None:
-        """Make sure that `number` was never cleaned away; Stale where it may have been."""
+        """Prove that entry `number` was not deleted; Stale if it may have been."""
         listed = await self._bucket.list("snapshot/", after=snapshot_key(number - 1))
         if not self._counts(replica) or any(number_of(each.key) >= number for each in listed):
             raise Stale
 
     async def trust(self) -> None:
-        """Before anything that was read or written is reported."""
+        """Verify the state if needed; called before anything that was read or written is reported."""
         if not self.believable:
             await self.verify(self.replica, self.replica.position + 1)
 
-    async def won(self, replica: Replica, number: int, read: Read, first_put: Moment) -> None:
-        """An own entry was created: apply it, once it is known to be genuine."""
+    async def won(self, replica: Replica, number: int, read: Read, first_put: Instant) -> None:
+        """An entry of this process was created: apply it, once it is verified that its number was new."""
         if not self.believable:
             await self.verify(replica, number)
         if self.fresh is None or first_put.monotonic > self.fresh.monotonic:
@@ -192,7 +196,7 @@ class Log:
 
 @contextmanager
 def _uncollected() -> Generator[None]:
-    """Without the garbage collector, which would look through a million new jobs again and again, and find none."""
+    """Without the garbage collector, which would scan a million new jobs repeatedly, and free nothing."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,7 @@
-"""Where a job's bytes are: in the state, in the log entry that brought them, or in an object of their own.
+"""Where payload and result of a job are stored: in the state, in the log entry that wrote them, or in an own object.
 
-The state is in every process's memory and in every snapshot, so it holds what is short. What is longer stays where it
-was written, and the state says where: a pointer. A value that begins like a pointer is marked as being none.
+The state is in the memory of every process and in every snapshot, so it has only short values. Longer ones stay where
+they were written, and the state has a pointer to them. A value that begins like a pointer is escaped.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from collections.abc import Iterable
 INLINE = 256
 """Bytes up to which a payload or a result is kept in the state. Part of the state machine: never a setting."""
 BESIDE = 65_536
-"""Bytes from which it is an object of its own."""
+"""Bytes from which it is a separate object."""
 
 _PLAIN, _OWN, _LOG = b"\0=", b"\0@", b"\0#"
 
 
 def own(key: str) -> bytes:
-    """A pointer to an object of its own."""
+    """A pointer to a separate object."""
     return _OWN + key.encode()
 
 
 def plain(value: bytes) -> bytes:
-    """A value as it stands in the log."""
+    """A value as the log contains it."""
     return _PLAIN + value if value.startswith(b"\0") else value
 
 
 def lean(value: bytes, number: int, batch: int, kind: str, index: int) -> bytes:
-    """A value of the log as it stands in the state: itself where it is short, else where to find it."""
+    """A value of the log as the state contains it: itself if it is short, else a pointer."""
     if len(value) <= INLINE or value.startswith(_OWN):
         return value
     return _LOG + f"{number}/{batch}/{kind}/{index}".encode()
 
 
 def new_key(name: str, size: int) -> str:
-    """The key of an object of its own; it says the size, by which a body that was cut short is known."""
+    """The key of a separate object; it contains the size, which reveals a truncated body."""
     return f"payload/{name}.{size}"
 
 
@@ -56,7 +56,7 @@ def log_place(value: bytes | None) -> tuple[int, int, str, int] | None:
 
 
 def bare(value: bytes) -> bytes:
-    """A value as the user gave it, from one that is no pointer."""
+    """The value that the user gave, from one that is not a pointer."""
     return value[2:] if value.startswith(_PLAIN) else value
 
 

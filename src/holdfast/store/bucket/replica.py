@@ -1,7 +1,7 @@
 """The state of a log: the same in every process that has applied the same entries.
 
-Pure, as `store/reference/jobs.py` is, to which this adds what a log needs: who wrote which batch last, who watched whom
-for how long, which ended jobs have gone to `done/`, and which snapshots there are.
+Pure, like `store/reference/jobs.py`, to which this adds what a log needs: the last batch of each writer, how long each
+holder was watched, which ended jobs are in `done/`, and which snapshots there are.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ...core.operations import HeartbeatReply, Holder, MinuteStats, Tidied
 from ..protocol import Answers, Batch, Versioned
 from ..reference.jobs import Holding, Jobs, Key, Piece
 from . import payload_storage
-from .wire import VERSION, Batched, Entry, Segment, Spent, Table, pack, unpack
+from .log_format import VERSION, Batched, Entry, Segment, Spent, Table, pack, unpack
 
 BATCH_WINDOW = 10_000
-"""Entries for which a writer's last batch is remembered; one that is based further back is refused."""
+"""Entries for which a writer's last batch is kept; a batch with an older base is refused."""
 SNAPSHOT_CHUNK = 10_000
 """Jobs that are packed into one table of a snapshot."""
 
 
 class Done(msgspec.Struct):
-    """What became of one batch."""
+    """The outcome of one batch."""
 
     refused: str = ""
-    """Why nothing of it was applied: it is `old` (based too far back for what it depends on), or cannot be read."""
+    """Why nothing of it was applied: it is `old` (its base is too old for what it depends on), or cannot be read."""
     answers: Answers = msgspec.field(default_factory=Answers)
     heartbeats: list[HeartbeatReply] = []
     records: list[bool] = []
@@ -36,14 +36,14 @@ class Done(msgspec.Struct):
 
 
 class Last(msgspec.Struct, frozen=True):
-    """A writer's last batch, and the entry that it was in."""
+    """A writer's last batch, and its entry."""
 
     number: int
     position: int
 
 
 class Watching(msgspec.Struct, frozen=True):
-    """For how long a holder was watched at one beat, and the entry up to which."""
+    """How long a holder was watched since one heartbeat, and up to which entry."""
 
     heartbeat: int
     seconds: float
@@ -51,7 +51,7 @@ class Watching(msgspec.Struct, frozen=True):
 
 
 class Archived(msgspec.Struct):
-    """What the state remembers of a segment: little, for it does so for every segment that is kept."""
+    """What the state keeps of a segment: little, because it keeps this for every segment."""
 
     name: str
     first: str
@@ -63,7 +63,7 @@ class Archived(msgspec.Struct):
     expires_at: int | None
     objects: list[str]
     position: int
-    """The entry that brought it."""
+    """The entry that added it."""
     counts: dict[str, dict[str, int]]
     """Jobs by queue and state."""
     hidden: set[int]
@@ -75,7 +75,7 @@ class Archived(msgspec.Struct):
 
 
 class ChainBroken(Exception):
-    """An entry does not follow the one before: what was read is not one log. Join again."""
+    """An entry does not continue the one before: the entries read are not one log. Join again."""
 
 
 class Replica:
@@ -89,18 +89,18 @@ class Replica:
         self.watched: dict[str, Watching] = {}
         self.archived: dict[str, Archived] = {}
         self.retouched: dict[int, int] = {}
-        """Ended jobs that were changed afterwards, by seq: the entry in which."""
+        """The entry of the last change of ended jobs, by seq."""
         self.snapshot = 0
         self.snapshot_size = 0
         self.bytes_since = 0
         """Bytes of log since that snapshot."""
         self.marked = 0
-        """The last entry that says that a snapshot was written. Cleaning comes after it."""
+        """The last entry that marks a snapshot as written. Cleaning follows it."""
         self.spent = Spent()
-        """Requests of all processes together, as far as they have said."""
+        """Requests of all processes together, as far as they are in the log."""
 
     def apply(self, number: int, entry: Entry, size: int) -> dict[tuple[str, int], Done]:
-        """Take in the next entry; what became of its batches, by writer and number."""
+        """Apply the next entry; the outcomes of its batches, by writer and number."""
         if number != self.position + 1:
             raise ValueError(f"log entry {number} was applied after entry {self.position}")
         if entry.prev != self.nonce:
@@ -111,7 +111,7 @@ class Replica:
         for index, batched in enumerate(entry.batches):
             last = self.writers.get(batched.writer)
             if last is not None and batched.number <= last.number:
-                continue  # it has been applied: adopted twice, or adopted and written
+                continue  # already applied: adopted twice, or adopted and written
             done[batched.writer, batched.number] = self._apply(batched, index)
             self.writers[batched.writer] = Last(batched.number, number)
         if number % 1000 == 0:
@@ -145,7 +145,7 @@ class Replica:
         for holder in batched.leaves:
             jobs.leave(holder)
             if holder not in jobs.holders:
-                self.watched.pop(holder, None)  # should it come back, it counts its beats from the start again
+                self.watched.pop(holder, None)  # if it comes back, its count of heartbeats starts again
         done.heartbeats = [jobs.heartbeat(holder) for holder in batched.heartbeats]
         done.records = [jobs.put_record(put.kind, put.name, put.value, put.expect) for put in batched.records]
         for watched in batched.watches:
@@ -164,7 +164,7 @@ class Replica:
         return done
 
     def _lean(self, batch: Batch, index: int) -> Batch:
-        """The batch with its long payloads and results left in the log."""
+        """The batch with pointers instead of its long payloads and results."""
         long = payload_storage.INLINE
         if any(len(new.payload) > long for new in batch.inserts):
             batch.inserts = [self._lean_one(new, "payload", index, "inserts", n) for n, new in enumerate(batch.inserts)]
@@ -181,7 +181,7 @@ class Replica:
     # -- leases
 
     def _watch(self, holder: str, heartbeat: int, since: int, seconds: float) -> None:
-        """Somebody watched: it counts if the holder is silent still, and nobody else has counted that time."""
+        """Count time that a process watched, if the holder has no newer heartbeat and this time is not counted yet."""
         known = self.jobs.holders.get(holder)
         if known is None or known.heartbeat != heartbeat:
             return
@@ -192,11 +192,11 @@ class Replica:
             self.watched[holder] = Watching(heartbeat, before.seconds + seconds, self.position)
 
     def seconds_watched(self, known: Holding) -> Watching:
-        """For how long the log says that a holder has been silent since its last beat."""
+        """How long a holder was watched without a heartbeat since its last one, by the log."""
         watched = self.watched.get(known.holder.id)
         return Watching(known.heartbeat, 0.0, 0) if watched is None or watched.heartbeat != known.heartbeat else watched
 
-    # -- retention, and the ended
+    # -- retention and ended jobs
 
     def _tidy(self, now: int, limit: int, gone: dict[str, int]) -> Tidied:
         def ended(known: Holding) -> bool:
@@ -211,7 +211,7 @@ class Replica:
 
     def _archive(self, segment: Segment) -> None:
         if segment.as_of < self.marked:
-            return  # it may have been cleaned away; its jobs go with the next
+            return  # it may have been deleted; its jobs go into the next segment
         counts: dict[str, dict[str, int]] = {}
         hidden: set[int] = set()
         for seq, fence in segment.jobs:
@@ -243,7 +243,7 @@ class Replica:
             )
 
     def _revive(self, segment: str, record: Record, nonce: int) -> None:
-        """Bring an ended job back from `done/`, so that something can be done to it."""
+        """Bring an ended job back from `done/`, so that it can be changed."""
         archived = self.archived.get(segment)
         if archived is None or record.seq in archived.hidden or record.id in self.jobs.jobs:
             return
@@ -255,12 +255,12 @@ class Replica:
             self.jobs.nonces[record.id] = nonce
 
     def needed_entries(self) -> set[int]:
-        """The log entries that hold payloads or results of jobs in this state."""
+        """The log entries that contain payloads or results of jobs in this state."""
         records = self.jobs.jobs.values()
         return payload_storage.entries(r.payload for r in records) | payload_storage.entries(r.result for r in records)
 
     def needed_objects(self) -> set[str]:
-        """The objects beside the log that jobs of this state, or of its segments, need."""
+        """The objects outside the log that jobs of this state, or of its segments, need."""
         records = self.jobs.jobs.values()
         found = {
             key
@@ -310,7 +310,7 @@ class Snapshot(msgspec.Struct, omit_defaults=True):
 
 
 def dump(replica: Replica) -> Snapshot:
-    """The state as it is; the lists keep the order in which things came, which later steps depend on."""
+    """A snapshot of the state; the lists keep the order of insertion, on which later steps depend."""
     jobs = replica.jobs
     records = list(jobs.jobs.values())
     return Snapshot(
@@ -340,7 +340,7 @@ def dump(replica: Replica) -> Snapshot:
 
 
 def load(snapshot: Snapshot, size: int) -> Replica:
-    """The state that a snapshot holds."""
+    """The state of a snapshot."""
     replica = Replica()
     jobs = replica.jobs
     replica.position = replica.snapshot = snapshot.number
@@ -367,7 +367,7 @@ def ended_in(snapshot: Snapshot) -> set[tuple[int, int]]:
 
 
 def _records(snapshot: Snapshot) -> list[Record]:
-    """The jobs of a snapshot, table by table, each of which is let go at once: a million rows are large."""
+    """The jobs of a snapshot, table by table; each table is freed after use, because a million rows are large."""
     records: list[Record] = []
     snapshot.jobs.reverse()
     while snapshot.jobs:

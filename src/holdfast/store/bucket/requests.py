@@ -1,4 +1,4 @@
-"""Requests are what a bucket costs: every one is counted, whoever made it."""
+"""Counts every request to the bucket: providers bill per request."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from ...core.errors import HoldfastError, StoreUnavailable
-from .seam import Bucket, Listed, NotWritten
-from .wire import Spent
+from .log_format import Spent
+from .protocol import Bucket, Listed, NotWritten
 
 ATTEMPTS = (0.05, 0.2, 0.5, 1.0, 2.0)
-"""Seconds after each attempt to write an object that no order depends on."""
+"""Seconds after each attempt to write an object outside the log."""
 LISTING_PAGE = 1000
 """Objects of one page of a listing, which is one request."""
 
 
 class Counted:
-    """A bucket that counts what is asked of it."""
+    """A bucket that counts its requests."""
 
     def __init__(self, bucket: Bucket) -> None:
         self.inner = bucket
@@ -27,7 +27,7 @@ class Counted:
         return str(self.inner)
 
     def take(self) -> Spent:
-        """What was counted since the last time."""
+        """The requests since the last call."""
         spent, self.spent = self.spent, Spent()
         return spent
 
@@ -48,7 +48,7 @@ class Counted:
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        """Whatever a driver raises: nothing was written."""
+        """Translate any error of a driver: a read writes nothing."""
         try:
             yield
         except HoldfastError:
@@ -57,13 +57,13 @@ class Counted:
             raise StoreUnavailable(f"{self} cannot be read: {type(error).__name__}: {error}") from error
 
     async def put_surely(self, key: str, data: bytes) -> None:
-        """Create an object that is nobody else's business; NotWritten where it cannot be made sure that it is there."""
+        """Create an object that only this process writes; NotWritten if it may be missing after all attempts."""
         last: Exception | None = None
         for pause in ATTEMPTS:
             try:
                 if await self.put_if_absent(key, data) or await self.get(key) is not None:
                     return
-            except Exception as error:  # noqa: BLE001  # it may be there nevertheless: the next put says "exists"
+            except Exception as error:  # noqa: BLE001  # it may exist nevertheless: the next put returns False
                 last = error
             await asyncio.sleep(pause)
         raise NotWritten(f"{key} could not be written to {self}; no job was changed") from last

@@ -17,19 +17,19 @@ from .contents import Gone
 from .doctor import examine
 from .engine import Engine
 from .folder import Folder
+from .log_format import Put, Tidy, log_key, number_of
+from .protocol import Bucket
 from .replica import Replica
 from .requests import Counted
-from .seam import Bucket
 from .thread import Shared
-from .timings import FOLDER, Pace
-from .wire import Put, Tidy, log_key, number_of
+from .timings import FOLDER, Timings
 from .write_request import WriteRequest
 
 T = TypeVar("T")
 
 
 class BucketStore:
-    """Jobs in a bucket, shared by whoever can reach it.
+    """Jobs in a bucket, shared by all processes that can access it.
 
     Every commit is one new object, `log/<number>`, created with put-if-absent; every process replays the log through
     the same pure state machine. A sibling shares this store's engine.
@@ -38,17 +38,17 @@ class BucketStore:
     name = "bucket"
 
     def __init__(
-        self, bucket: Bucket, pace: Pace | None = None, *, clock: Clock | None = None, _shared: Shared | None = None
+        self, bucket: Bucket, timings: Timings | None = None, *, clock: Clock | None = None, _shared: Shared | None = None
     ) -> None:
         if not isinstance(bucket, Bucket):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"a bucket needs get, put_if_absent, list and delete; {type(bucket).__name__} lacks some")
         self.features = frozenset({"durable", "multi_process", "watched_leases"})
         if not isinstance(bucket, Folder):
             self.features |= {"long_leases"}
-        pace = pace or (FOLDER if isinstance(bucket, Folder) else Pace())
-        if pace.verify_after * 3 > pace.clean_after:
-            raise ConfigError(f"clean_after ({pace.clean_after:g} s) must be at least three times verify_after")
-        self._shared = _shared or Shared(bucket, clock or SystemClock(), pace)
+        timings = timings or (FOLDER if isinstance(bucket, Folder) else Timings())
+        if timings.verify_after * 3 > timings.clean_after:
+            raise ConfigError(f"clean_after ({timings.clean_after:g} s) must be at least three times verify_after")
+        self._shared = _shared or Shared(bucket, clock or SystemClock(), timings)
         self._open = False
 
     # -- lifetime
@@ -82,7 +82,7 @@ class BucketStore:
 
     async def examine(self) -> list[Finding]:
         shared = self._shared
-        if not await self.exists():  # to try it would make it
+        if not await self.exists():  # the checks would create it
             return [Finding(False, f"{shared.bucket} does not exist", "the first enqueue or worker creates it")]
         return await examine(Counted(shared.bucket), fresh_entropy(), shared.clock)
 
@@ -90,7 +90,7 @@ class BucketStore:
         bucket = Counted(self._shared.bucket)
         for listed in await bucket.list("log/", after=log_key(first - 1)):
             data = await bucket.get(listed.key)
-            if data is not None:  # else it was cleaned away meanwhile
+            if data is not None:  # else it was deleted meanwhile
                 yield number_of(listed.key), data
 
     async def cost(self) -> Cost:
@@ -171,7 +171,7 @@ class BucketStore:
 
         return await self._shared.run(work)
 
-    # -- looking
+    # -- reading
 
     async def get(self, ids: Sequence[str]) -> list[Record | None]:
         async def work(engine: Engine) -> list[Record | None]:
@@ -255,7 +255,7 @@ class BucketStore:
 
 
 def _again(work: Callable[[Engine], Coroutine[Any, Any, T]]) -> Callable[[Engine], Coroutine[Any, Any, T]]:
-    """Look once more where a job was moved away under the look."""
+    """Read once more if a job was moved during the read."""
 
     async def twice(engine: Engine) -> T:
         try:

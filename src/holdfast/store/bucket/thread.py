@@ -1,7 +1,7 @@
 """The engine's thread: all store objects of a process with the same bucket share one engine, whatever their loop.
 
-So a task that blocks its loop does not stop the heartbeat, a process has one state in its memory, and a heartbeat rides
-along with whatever else is being written.
+So a task that blocks its loop does not stop the heartbeat, a process has one state in its memory, and a heartbeat
+shares an entry with other pending writes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ...core.errors import StoreUnavailable
 from .engine import Engine
 from .folder import Folder
 from .listeners import Listeners
-from .seam import Bucket
-from .timings import Pace
+from .protocol import Bucket
+from .timings import Timings
 
 T = TypeVar("T")
 
 
-class Life:
+class EngineRun:
     """One run of the engine, on a thread of its own."""
 
     def __init__(self, shared: Shared) -> None:
@@ -37,29 +37,29 @@ class Life:
         self.over: Future[None] = Future()
 
     def start(self) -> None:
-        # A daemon, so that a program that forgot to close still ends.
+        # A daemon, so that a program that does not close the store still ends.
         threading.Thread(target=self._run, name="holdfast-bucket", daemon=True).start()
 
     def _run(self) -> None:
         try:
-            asyncio.run(self.live(fresh_entropy()))
+            asyncio.run(self.serve(fresh_entropy()))
         finally:
             self.over.set_result(None)
 
-    async def live(self, entropy: Entropy) -> None:
-        """Open an engine, and close it when it is time."""
+    async def serve(self, entropy: Entropy) -> None:
+        """Open an engine, and close it after `stop`."""
         self.loop = asyncio.get_running_loop()
-        if self._ending:  # whoever opened it was gone before this thread had begun
+        if self._ending:  # its only user closed it before this thread began
             self._stop.set()
         shared = self._shared
         try:
-            engine = Engine(shared.bucket, shared.clock, entropy, shared.pace)
+            engine = Engine(shared.bucket, shared.clock, entropy, shared.timings)
             engine.notify, engine.listened = shared.listeners.notify, lambda: bool(shared.listeners)
-            shared.listeners.heard = partial(self.loop.call_soon_threadsafe, engine.heard.set)
+            shared.listeners.on_added = partial(self.loop.call_soon_threadsafe, engine.listener_added.set)
             if isinstance(shared.bucket, Folder):
                 shared.bucket.make()
             await engine.open()
-        except BaseException as error:  # noqa: BLE001  # belongs to whoever opens
+        except BaseException as error:  # noqa: BLE001  # raised by `open`
             self.engine.set_exception(error)
             return
         self.engine.set_result(engine)
@@ -67,14 +67,14 @@ class Life:
         await engine.close()
 
     def stop(self) -> None:
-        """Let the engine close."""
+        """Close the engine soon."""
         self._ending = True
         if self.loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended by itself
                 self.loop.call_soon_threadsafe(self._stop.set)
 
     async def end(self) -> None:
-        """Let the engine close, and wait until it has."""
+        """Close the engine, and wait until it is closed."""
         self.stop()
         await asyncio.wrap_future(self.over)
 
@@ -82,32 +82,32 @@ class Life:
 class Shared:
     """One engine and its thread, alive while at least one store is open."""
 
-    life_class = Life
-    """How the engine runs: a simulation, in which there are no threads, has another."""
+    run_class = EngineRun
+    """How the engine runs; a simulation replaces it, because it has no threads."""
 
-    def __init__(self, bucket: Bucket, clock: Clock, pace: Pace) -> None:
+    def __init__(self, bucket: Bucket, clock: Clock, timings: Timings) -> None:
         self.bucket = bucket
         self.clock = clock
-        self.pace = pace
+        self.timings = timings
         self.listeners = Listeners()
         self._lock = threading.Lock()
         self._users = 0
-        self._life: Life | None = None
+        self._current: EngineRun | None = None
 
     def anew(self) -> Shared:
-        """The same, with nothing of this one's life."""
-        return type(self)(self.bucket, self.clock, self.pace)
+        """The same bucket and settings, without a running engine."""
+        return type(self)(self.bucket, self.clock, self.timings)
 
     async def open(self) -> None:
         """One more user; the first starts the engine, and all wait until it has joined the log."""
         with self._lock:
             self._users += 1
-            if self._life is None:
-                self._life = self.life_class(self)
-                self._life.start()
-            life = self._life
+            if self._current is None:
+                self._current = self.run_class(self)
+                self._current.start()
+            run = self._current
         try:
-            await asyncio.shield(asyncio.wrap_future(life.engine))
+            await asyncio.shield(asyncio.wrap_future(run.engine))
         except GeneratorExit:  # its loop has ended: nothing can be awaited
             self.release()
             raise
@@ -117,26 +117,26 @@ class Shared:
 
     async def close(self) -> None:
         """One user less; the last ends the engine, and waits for it."""
-        if (life := self._last()) is not None:
-            await life.end()
+        if (run := self._last()) is not None:
+            await run.end()
 
     def release(self) -> None:
         """One user less, whose loop has ended; the last ends the engine."""
-        if (life := self._last()) is not None:
-            life.stop()
+        if (run := self._last()) is not None:
+            run.stop()
 
-    def _last(self) -> Life | None:
-        """One user less: the engine's life, if that was the last."""
+    def _last(self) -> EngineRun | None:
+        """One user less: the run of the engine to end, if that was the last."""
         with self._lock:
             self._users -= 1
             if self._users > 0:
                 return None
-            life, self._life = self._life, None
-            return life
+            run, self._current = self._current, None
+            return run
 
     async def run(self, work: Callable[[Engine], Coroutine[Any, Any, T]]) -> T:
-        """Do something on the engine's thread."""
-        life = self._life
-        if life is None or life.loop is None or not life.engine.done():
+        """Run `work` on the engine's thread."""
+        run = self._current
+        if run is None or run.loop is None or not run.engine.done():
             raise StoreUnavailable(f"the store in {self.bucket} is not open: call open() first")
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(life.engine.result()), life.loop))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(run.engine.result()), run.loop))

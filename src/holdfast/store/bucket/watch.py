@@ -1,9 +1,9 @@
 """Leases without a shared clock: a lease expires once its holder was watched without a heartbeat for its full length.
 
-Watching is done by a monotonic clock, and only time between two looks that succeeded counts: after an outage, in which
-nobody could beat, nobody is found dead. A disk that is full can still be read, so a write that fails ends all watching,
-and it begins anew. What one process has watched another can go on from: it is written to the log
-(`Watched`), and counted there if the holder has not beaten since and nobody else has counted the same time.
+A process watches by its monotonic clock, and counts only the time between two successful reads: an outage, in which no
+heartbeat could be written, expires no lease. A full disk can still be read, so a failed write restarts all watching.
+Another process continues from what one has watched: it is written to the log (`Watched`), and counted there if the
+holder has sent no heartbeat since and no other process has counted the same time.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import msgspec
 
 from ...core.clock import Clock
 from ..reference.jobs import Holding
+from .log_format import Watched
 from .replica import Replica
-from .wire import Watched
 
 GAP = 0.25
-"""The part of a lease that may lie between two looks."""
+"""The part of a lease that may pass between two reads."""
 
 
 class _Sight(msgspec.Struct):
     heartbeat: int
     until: int
-    """The watch of the log that this one goes on from."""
+    """The watch in the log from which this one continues."""
     since: int
     """The log's position when it began."""
     seconds: float = 0.0
 
 
 class Watch:
-    """What this process has seen of every holder."""
+    """What this process has observed of every holder."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class Watch:
         self._sights: dict[str, _Sight] = {}
 
     def look(self, replica: Replica) -> None:
-        """The state is the log's, now: count the time since the last look for whoever is silent still."""
+        """The state has just been read: count the time since the last read for each holder without a new heartbeat."""
         now = self._clock.monotonic()
         gap, self._looked = now - self._looked, now
         sights: dict[str, _Sight] = {}
@@ -51,21 +51,21 @@ class Watch:
         self._sights = sights
 
     def begin_anew(self) -> None:
-        """A write failed, so heartbeats may fail too: nothing that was seen so far speaks against a holder."""
+        """A write failed, so heartbeats may fail too: forget the time counted so far."""
         self._sights = {}
 
     def silent(self, replica: Replica, known: Holding) -> float:
-        """Seconds for which a holder was seen to be silent, by everybody together."""
+        """Seconds for which all processes together have watched a holder without a heartbeat."""
         watched, sight = replica.seconds_watched(known), self._sights.get(known.holder.id)
         goes_on = sight is not None and sight.heartbeat == known.heartbeat and sight.until == watched.until
         return watched.seconds + (sight.seconds if sight is not None and goes_on else 0.0)
 
     def ended(self, replica: Replica, known: Holding) -> bool:
-        """Whether a holder's lease has ended."""
+        """Whether a holder's lease has expired."""
         return known.left or self.silent(replica, known) >= known.lease
 
-    def worth_telling(self, replica: Replica, least: float) -> list[Watched]:
-        """What was watched here and is not in the log yet, of holders whose lease may be ending."""
+    def worth_recording(self, replica: Replica, least: float) -> list[Watched]:
+        """The time watched here that is not in the log yet, where it is more than `least` seconds."""
         found: list[Watched] = []
         for id, sight in self._sights.items():
             known = replica.jobs.holders.get(id)
@@ -74,10 +74,10 @@ class Watch:
         return found
 
     def long_silent(self, replica: Replica) -> list[Watched]:
-        """The same for a process that lives on: a quarter of a lease at a time, once half of it is over."""
+        """The same while this process goes on: a quarter of a lease at a time, once half of it is over."""
         return [
             watched
-            for watched in self.worth_telling(replica, 0.0)
+            for watched in self.worth_recording(replica, 0.0)
             if (known := replica.jobs.holders[watched.holder]).jobs
             and watched.seconds >= known.lease * GAP
             and known.lease / 2 <= self.silent(replica, known) < known.lease

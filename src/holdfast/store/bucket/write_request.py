@@ -1,4 +1,4 @@
-"""What one caller wants written to the log, and where the answer goes."""
+"""Write requests of callers to the engine."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from ...core.operations import Holder
 from ..protocol import Batch
+from .log_format import Mark, Put, Segment, Tidy, Watched
 from .replica import Done
-from .wire import Mark, Put, Segment, Tidy, Watched
 
 
 class WriteRequest:
-    """What one caller wants written, and where the answer goes."""
+    """The operations that one caller wants written to the log, and the future of their answers."""
 
     def __init__(self, batch: Batch | None = None, **parts: Any) -> None:
         self.batch = batch or Batch()

@@ -1,9 +1,9 @@
-"""Writing to the log: one put at the next number for everything that waits; the loser's batch is adopted.
+"""Writing to the log: one put at the next number for all pending requests; a loser's batch is adopted by the winner.
 
-Losing is what needs care. The winner of a number needs one round trip for its next, a loser two, so losers would starve
-for as long as the winner has work. A writer that has lost twice therefore hands its batch in, at `inbox/`, and follows
-the log. Whoever wrote last lists the inbox beside its own puts and takes in what it finds. If nobody does in time, or
-nobody writes, anyone may write. There is no election: put-if-absent still decides, and a batch that comes twice is
+The winner of a number needs one round trip for its next one, a loser two, so losers would starve while the winner has
+work. A writer that has lost twice therefore writes its batch to `inbox/` and follows the log. The writer of the last
+entry lists the inbox beside its own puts and adds what it finds to its next entry. If none does in time, or none
+writes, any writer may write. There is no election: put-if-absent still decides, and a batch that is written twice is
 applied once. Writers that alternate lose once each, and need no inbox.
 """
 
@@ -17,41 +17,41 @@ from typing import TypeVar
 
 from ...core.clock import Clock, Entropy
 from ...core.errors import OutcomeUnknown
-from .elapsed_guard import Moment
+from .elapsed_guard import Instant
 from .log import Log, Read, Stale
+from .log_format import VERSION, Batched, Entry, Handed, TooNew, decode, encode, inbox_key, log_key
+from .protocol import Bucket, NotWritten
 from .replica import BATCH_WINDOW, Done, Replica
-from .seam import Bucket, NotWritten
-from .wire import VERSION, Batched, Entry, Handed, TooNew, decode, encode, inbox_key, log_key
 
 T = TypeVar("T")
 
 logger = logging.getLogger("holdfast")
 PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Seconds before a request that failed is repeated; the last goes on."""
+"""Seconds before each repeat of a failed request; the last one repeats."""
 COMPANY_SECONDS = 30.0
 """Seconds after another writer's entry for which the inbox is listed beside every put."""
 ALONE = 8
-"""Own entries between two listings where there was no other."""
+"""Own entries between two listings while no other process writes."""
 NEVER = -1e9
-"""Seconds: a moment before every other, on the monotonic clock."""
+"""A time before every other on the monotonic clock, in seconds."""
 RIVALRY, LEAD = 2.0, 8
-"""Seconds after a lost race, and round trips after another's last entry, for which a writer lets that other write."""
+"""Seconds after a lost race, and round trips after another writer's last entry, for which a writer does not try."""
 INBOX_ROUNDS = 6
 """Round trips, and up to twice as many, for which a batch waits in the inbox before its writer tries again."""
 QUIET = 3
-"""The same, where nobody writes."""
+"""The same, while no process writes."""
 BEHIND = 3
-"""Round trips after which a process that lost is not losing a race, but behind."""
+"""Round trips since the head was known after which a lost put means that this process is behind, not in a race."""
 ENTRY_BYTES = 4_000_000
-"""Adopted batches of one entry, at the most."""
+"""Bytes of adopted batches in one entry, at most."""
 
 
 class Writer:
-    """Gets batches into the log, one after the other.
+    """Writes batches to the log, one after the other.
 
-    1. `write` returns what became of a batch. It repeats for ever: only its caller's patience ends.
-    2. No number is left unresolved: any answer but success is looked up, by reading the number.
-    3. `adopt` takes in what others handed in.
+    1. `write` returns the outcome of a batch. It repeats without a limit; its caller may stop waiting.
+    2. No number is left unresolved: after any answer but success, the number is read.
+    3. `adopt` writes batches that others put into the inbox.
     """
 
     def __init__(self, bucket: Bucket, log: Log, clock: Clock, entropy: Entropy) -> None:
@@ -62,24 +62,24 @@ class Writer:
         self.name = f"{entropy.token():016x}"
         self._number = 0
         self._outcomes: dict[Replica, Done] = {}
-        """What became of the batch that is being written, by the state in which: only the log's own counts, once it is
-        there. One that was given up may have been told of an entry that was never part of the log.
+        """The outcomes of the batch that is being written, by replica: only that of the current one counts. A dropped
+        replica may have applied an entry that was never part of the log.
         """
         self._adoptable: dict[tuple[str, int], Batched] = {}
-        self._time = asyncio.get_running_loop().time  # for pauses; what must be right has Moments
+        self._time = asyncio.get_running_loop().time  # for pauses; safety uses Instant
         self._company = NEVER
         self._unlisted = 0
         self._at_head = NEVER
         """When this process last knew the head."""
         self._lost_at = self._foreign_at = NEVER
-        """When it last lost a race; when it saw the last entry, if that was another's."""
+        """When it last lost a race; when it saw the last entry, if another process wrote that."""
         self._winning = False
         self._withdrawals: set[asyncio.Task[None]] = set()
         self._trip = 0.05
         """Seconds that a put takes, about."""
 
     def applied(self, replica: Replica, done: dict[tuple[str, int], Done]) -> None:
-        """Entries were applied: keep what is ours."""
+        """Entries were applied: keep the outcome of this writer's batch."""
         self._foreign_at = NEVER if self._winning else self._time()
         for (writer, number), each in done.items():
             if writer != self.name:
@@ -93,7 +93,7 @@ class Writer:
     # -- one batch
 
     async def write(self, batched: Batched) -> Done:
-        """Get a batch applied. OutcomeUnknown where it may have been, and its answers cannot be known."""
+        """Write a batch. OutcomeUnknown if it may have been applied and its answers cannot be known."""
         self._number += 1
         self._outcomes.clear()
         batched.writer, batched.number = self.name, self._number
@@ -102,7 +102,7 @@ class Writer:
             replica = self._log.replica
             try:
                 while (done := self._outcome()) is None:
-                    self._log.still(replica)  # else the batch may be in what another task took
+                    self._log.still(replica)  # else the batch may be in a snapshot that another task joined
                     if lost:
                         handed = handed or await self._hand_in(batched)
                         if handed and await self._adopted():
@@ -114,9 +114,9 @@ class Writer:
                         self._lost_at, lost = self._time(), True
                     elif self._time() - self._at_head > BEHIND * self._trip:
                         await patiently(self._catch_up)
-                    tried = True  # once is no race: another wrote while this process did not look
+                    tried = True  # one loss is no race: another process wrote since the last read
                 await patiently(self._log.trust)
-                self._log.still(replica)  # else what was told before does not count
+                self._log.still(replica)  # else the outcome is of a dropped replica
             except Stale:
                 await self._join_again(batched, replica)
                 continue
@@ -134,7 +134,7 @@ class Writer:
             return done
 
     def _would_lose(self) -> bool:
-        """Whether another writer is at it right now, against whom this one has lost: then it does not even try."""
+        """Whether a writer that has won against this one is still writing: a put would lose again."""
         now = self._time()
         return now - self._lost_at < RIVALRY and now - self._foreign_at < LEAD * self._trip
 
@@ -143,7 +143,7 @@ class Writer:
         self._at_head = self._time()
 
     async def _join_again(self, batched: Batched, stale: Replica) -> None:
-        """Away for too long: take the log from its newest snapshot, and see there whether the batch was applied."""
+        """This process fell behind: join the log at its newest snapshot, and check whether the batch was applied."""
         logger.warning("this process fell behind the log of %s and reads it again", self._bucket)
         await patiently(lambda: self._log.join(stale))
         if self._outcome() is not None:
@@ -154,13 +154,13 @@ class Writer:
             raise OutcomeUnknown(f"{self._bucket}: this process fell behind the log; the write may have happened")
 
     async def _append(self, batches: list[Batched]) -> bool:
-        """Try to write the next entry; False where another was there first. Either way it is applied."""
+        """Try to write the next entry; False if another process wrote it first. Applies it in both cases."""
         replica = self._log.replica
         number = replica.position + 1
         entry = Entry(VERSION, f"{self._entropy.token():016x}", replica.nonce, batches)
         data = encode(entry)
         listing = asyncio.ensure_future(self._list_inbox()) if self._lists() else None
-        first_put, began = Moment.of(self._clock), self._time()
+        first_put, began = Instant.of(self._clock), self._time()
         try:
             read = await self._put(replica, number, data)
             self._trip += (self._time() - began - self._trip) / 8
@@ -168,7 +168,7 @@ class Writer:
                 self._company = self._time()
                 self._log.apply(replica, number, read)
                 return False
-            # As everybody else will read it, not as it was before it was written down.
+            # Decoded from its bytes, as every other process reads it.
             mine = read or Read(decode(log_key(number), data, Entry), data)
             self._winning = True
             try:
@@ -183,20 +183,20 @@ class Writer:
                 listing.cancel()
 
     async def _put(self, replica: Replica, number: int, data: bytes) -> Read | None:
-        """Create the entry, whatever it takes; None, or the entry that is there (which may be this one)."""
+        """Create the entry, with repeats; None, or the existing entry (which may be this one)."""
         for attempt, pause in enumerate(pauses()):
             try:
                 if await self._bucket.put_if_absent(log_key(number), data):
                     return None
-            except Exception as error:  # whatever it was, reading the number says what happened
-                if isinstance(error, NotWritten) and not attempt:  # else an earlier put may still come
+            except Exception as error:  # whatever it is, reading the number shows what happened
+                if isinstance(error, NotWritten) and not attempt:  # else an earlier put may still arrive
                     raise
                 logger.debug("writing log entry %s failed: %s: %s", number, type(error).__name__, error)
-            # "Exists" may be our own put, answered late, or a conflict that left nothing behind: look.
+            # "Exists" may be our own put, answered late, or a conflict that created nothing: read it.
             read = await patiently(lambda: self._log.read(number))
             if read is not None:
                 return read
-            # Not there: the same bytes again, once it is sure that nothing was cleaned away here.
+            # Missing: put the same bytes again, once it is certain that no entry was deleted here.
             await patiently(lambda: self._log.verify(replica, number))
             await asyncio.sleep(pause)
         raise AssertionError
@@ -204,7 +204,7 @@ class Writer:
     # -- the loser's side
 
     async def _hand_in(self, batched: Batched) -> bool:
-        """Leave the batch for others to write; False where it surely could not be, and nobody can know of it."""
+        """Write the batch to the inbox; False if that certainly failed, so that no other process can read it."""
         data, unsure = encode(Handed(VERSION, batched)), False
         for pause in pauses():
             try:
@@ -212,7 +212,7 @@ class Writer:
             except NotWritten:
                 if not unsure:
                     return False
-            except Exception as error:  # noqa: BLE001  # drivers raise what they like
+            except Exception as error:  # noqa: BLE001  # drivers raise errors of any type
                 logger.debug("writing a batch to the inbox failed: %s: %s", type(error).__name__, error)
                 unsure = True
             else:
@@ -221,7 +221,7 @@ class Writer:
         raise AssertionError
 
     async def _adopted(self) -> bool:
-        """Follow the log for a while; whether the batch that is being written was applied."""
+        """Follow the log for some round trips; whether the batch that is being written was applied."""
         chance = 1 + self._entropy.fraction()
         until = self._time() + self._trip * INBOX_ROUNDS * chance
         moved = self._time()
@@ -246,20 +246,20 @@ class Writer:
     # -- the winner's side
 
     async def adopt(self) -> bool:
-        """With nothing to write of one's own, and the last entry being one's own: write what others have handed in."""
+        """Write batches from the inbox, if this writer wrote the last entry; called when it has no batch of its own."""
         waiting = self._waiting() if self._foreign_at == NEVER else []
         try:
             return bool(waiting) and await self._append(waiting)
-        except Exception as error:  # noqa: BLE001  # whoever looks or writes next meets it, and can be told
+        except Exception as error:  # noqa: BLE001  # the next read or write gets the error, and raises it
             logger.debug("writing batches from the inbox failed: %s: %s", type(error).__name__, error)
             return False
 
     async def close(self) -> None:
-        """Wait for what is still on its way."""
+        """Wait for pending deletions."""
         await asyncio.gather(*self._withdrawals, return_exceptions=True)
 
     def _waiting(self) -> list[Batched]:
-        """What others have handed in and nobody has written yet."""
+        """Batches from the inbox that no entry has yet."""
         writers = self._log.replica.writers
         self._adoptable = {
             place: batched
@@ -269,7 +269,7 @@ class Writer:
         return list(self._adoptable.values())
 
     def _lists(self) -> bool:
-        """Whether somebody may have handed in: losers do, to a writer that writes one entry after the other."""
+        """Whether to list the inbox: others use it while this writer writes one entry after the other."""
         self._unlisted += 1
         leads = self._foreign_at == NEVER and self._time() - self._company <= COMPANY_SECONDS
         if not leads and self._unlisted < ALONE:
@@ -296,7 +296,7 @@ class Writer:
         try:
             for batched in await listing:
                 self._adoptable[batched.writer, batched.number] = batched
-        except Exception as error:  # noqa: BLE001  # others wait a little longer, or write for themselves
+        except Exception as error:  # noqa: BLE001  # the others wait longer, or write themselves
             logger.debug("listing the inbox failed: %s: %s", type(error).__name__, error)
 
 
@@ -307,13 +307,13 @@ def pauses() -> Iterator[float]:
 
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Do something that changes nothing, until the bucket answers."""
+    """Repeat requests that change nothing until the bucket answers."""
     for pause in pauses():
         try:
             return await work()
         except (Stale, TooNew):
             raise
-        except Exception as error:  # noqa: BLE001  # drivers raise what they like
+        except Exception as error:  # noqa: BLE001  # drivers raise errors of any type
             logger.debug("a request to the bucket failed and is repeated: %s: %s", type(error).__name__, error)
             await asyncio.sleep(pause)
     raise AssertionError

@@ -78,7 +78,7 @@ class Call:
         )
 
     def _settle_arguments(self, ends: Sequence[Settlement]) -> Sequence[Any]:
-        """Plain ends as arrays; those that wait again, those of a sweep, and several of one claim as JSON.
+        """Plain ends as arrays; jobs that wait again, ends of a sweep, and several of one claim as JSON.
 
         Both in the order of `seq`, so that two batches never deadlock.
         """
@@ -166,7 +166,7 @@ def is_lone(batch: Batch) -> bool:
 
 
 def _is_plain(new: NewJob) -> bool:
-    """Whether it can be inserted without reading others: those of its key, its queue, or its limit key."""
+    """Whether it can be inserted without reading other jobs: of its key, its queue, or its limit key."""
     return new.key is None and new.max_depth is None and (new.limit_key is None or not new.limit_key.weight)
 
 

@@ -13,11 +13,11 @@ from ...core.job import HISTORY_LIMIT, PRIORITY_MAX, PRIORITY_MIN
 from ...core.limiter import KEPT, LAG, LOOK_AGAIN, STEP
 from ...core.settings import Settings
 from ...core.waiting import LIMIT_PREFIX
-from ..protocol import COHORT, HELD_LIMIT, LARGE, MINUTE_STATS_KEPT, PROMOTE_LIMIT, TRANSITIONS_KEPT, WATCH
+from ..protocol import COHORT, DEFER_LIMIT, LARGE, MINUTE_STATS_KEPT, PROMOTE_LIMIT, TRANSITIONS_KEPT, WATCH
 
 CONSTANTS = {
     "PROMOTE_LIMIT": PROMOTE_LIMIT,
-    "HELD_LIMIT": HELD_LIMIT,
+    "DEFER_LIMIT": DEFER_LIMIT,
     "COHORT": COHORT,
     "TRANSITIONS_KEPT": TRANSITIONS_KEPT,
     "MINUTE_STATS_KEPT": int(MINUTE_STATS_KEPT * MICROS),
@@ -39,7 +39,7 @@ CONSTANTS = {
     "LIMIT_PREFIX": LIMIT_PREFIX,
 }
 """Times in microseconds. Of this store alone are the number of the lock of generation 0, the jobs that one step moves
-from an old generation, and the notices that one claim takes in."""
+from an old generation, and the notices that one claim applies."""
 
 
 def filled(text: str) -> str:

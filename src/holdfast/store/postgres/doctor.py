@@ -122,7 +122,7 @@ async def _old_snapshots(connection: Any) -> list[Finding]:
     if prepared:
         findings.append(
             Finding(
-                False, f"{prepared} prepared transactions are waiting", "commit or roll back those that are not in use"
+                False, f"{prepared} prepared transactions are waiting", "commit or roll back each that is not in use"
             )
         )
     slots = await connection.fetch(

@@ -13,7 +13,7 @@ _ENDS = frozenset(state.value for state in TERMINAL)
 
 
 def find(where: Where, cursor: str | None, limit: int) -> tuple[str, list[Any]]:
-    """The statement and its values. Unfinished and ended jobs are in two tables; only those that can match are read."""
+    """The statement and its values. Unfinished and ended jobs are in two tables; only one that can match is read."""
     parts, values = ["true"], list[Any]()
 
     def add(part: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The address of a store: a URL, split into Holdfast's options and those of the driver."""
+"""The address of a store: a URL, split into Holdfast's options and the driver's."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class RedisSignal:
     # -- publishing
 
     def publish(self, hint: str) -> None:
-        """Publish a hint soon; those that arrive meanwhile are published together."""
+        """Publish a hint soon; hints that arrive meanwhile are published together."""
         self._waiting.append(hint)
         del self._waiting[:-HINTS_WAITING]
         if self._publishing is None:
@@ -72,30 +72,30 @@ class RedisSignal:
 
     # -- listening
 
-    async def listen(self, hear: Callable[[str], None], ready: Callable[[], None]) -> None:
+    async def listen(self, on_hint: Callable[[str], None], ready: Callable[[], None]) -> None:
         """Listen until cancelled or disconnected."""
         client = self._make()
         try:
-            async with client.pubsub() as heard:
-                await heard.subscribe(self._channel)
+            async with client.pubsub() as pubsub:
+                await pubsub.subscribe(self._channel)
                 asked = False
                 while True:
-                    message = await heard.get_message(ignore_subscribe_messages=False, timeout=SUBSCRIPTION_PROBE)
+                    message = await pubsub.get_message(ignore_subscribe_messages=False, timeout=SUBSCRIPTION_PROBE)
                     if message is None:
                         if asked:
                             raise ConnectionError(f"{self._shown} did not answer a PING in {SUBSCRIPTION_PROBE:g} s")
                         asked = True
-                        await heard.ping()
+                        await pubsub.ping()
                         continue
                     asked = False
                     if message["type"] == "subscribe":
                         ready()
                     elif message["type"] == "message":
-                        hear(message["data"].decode())
+                        on_hint(message["data"].decode())
         finally:
             await client.aclose()
 
-    async def attend(self, kinds: set[int]) -> None:
+    async def request(self, kinds: set[int]) -> None:
         """Nothing to request: here hints are published whether or not a process listens."""
 
     def release(self) -> None:

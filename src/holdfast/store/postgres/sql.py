@@ -1,7 +1,7 @@
 """Every statement that is not a function of the schema, named and described; each can be pasted into a console.
 
-They are written for the schema `holdfast`; `for_schema` puts another in its place. What a batch does stands in
-`migrations/`, as functions: one call is one round trip and one transaction.
+They are written for the schema `holdfast`; `for_schema` replaces it by another. The operations of a batch are
+functions in `migrations/`: one call is one round trip and one transaction.
 """
 
 # ruff: noqa: S608  # put together from the constants of this file alone; values are always bound
@@ -24,7 +24,7 @@ NEW = {
     "run_ats": "bigint[]", "payloads": "bytea[]", "codecs": "text[]", "max_attempts": "integer[]",
     "timeouts": "double precision[]", "nonces": "bigint[]", "tags": "text[]", "metas": "text[]", "retries": "text[]",
     "waiting_for": "text[]", "limit_keys": "text[]", "extras": "bytea[]", "keys": "text[]", "fingerprints": "text[]",
-    "onces": "text[]", "windows": "double precision[]", "depths": "integer[]", "bound": "boolean",
+    "uniques": "text[]", "windows": "double precision[]", "depths": "integer[]", "bound": "boolean",
 }  # fmt: skip
 """The arguments of holdfast.write that enqueue, and their types."""
 INSERT_ONE = f"SELECT holdfast.insert_one({', '.join(f'${n}' for n in range(1, 16))})"
@@ -52,7 +52,7 @@ _USED = ", ".join(f"${n + 1}::{kind}" for n, kind in enumerate((
     "text", "jsonb", "bytea", "integer", "bigint",
 )))  # fmt: skip
 _TYPED = f"WITH given AS (SELECT {_USED})"
-"""Names the type of every parameter, also of those that a statement does not use."""
+"""Names the type of every parameter, also of parameters that a statement does not use."""
 SAVE_LIVING = f"{_TYPED} UPDATE holdfast.job SET {_SET}, gen = holdfast.open_generation() WHERE seq = $1"
 SAVE_ENDED = f"{_TYPED} UPDATE holdfast.ended SET {_SET} WHERE seq = $1"
 END = f"""
@@ -90,9 +90,9 @@ SELECT u.name, (SELECT count(*) FROM holdfast.generation AS g CROSS JOIN LATERAL
 """
 """How many jobs wait for each of these limit keys, counted up to $2."""
 CAPACITY_FREED = """
-INSERT INTO holdfast.notice (gen, limit_keys, held)
-SELECT holdfast.open_generation(), array_agg(u.limit_key), u.held
-FROM unnest($1::text[], $2::boolean[]) AS u(limit_key, held) GROUP BY u.held
+INSERT INTO holdfast.notice (gen, limit_keys, deferred)
+SELECT holdfast.open_generation(), array_agg(u.limit_key), u.deferred
+FROM unnest($1::text[], $2::boolean[]) AS u(limit_key, deferred) GROUP BY u.deferred
 """
 """Record that jobs of these limit keys are no longer ready or running; and whether others were deferred then."""
 RECORD_ENDED = "SELECT holdfast.record_ended($1)"
@@ -182,7 +182,7 @@ RECORD_VERSION = "SELECT version FROM holdfast.record WHERE kind = $1 AND name =
 
 WATCH = "SELECT watch, fresh, now, gone FROM holdfast.watch($1)"
 """Record transitions for $1 seconds; `fresh`: they were not recorded until now."""
-LAST_TRANSITION = "SELECT coalesce(pg_sequence_last_value('holdfast.move_number'::regclass), 0)"
+LAST_TRANSITION = "SELECT coalesce(pg_sequence_last_value('holdfast.transition_number'::regclass), 0)"
 SNAPSHOT = "SELECT pg_current_snapshot()::text"
 UNDER_WAY = """
 SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() AS s
@@ -199,18 +199,18 @@ SELECT m.number, m.at, m.ids, m.states, m.emptied_at IS NOT NULL FROM (
         AND pg_visible_in_snapshot(xid, $3::text::pg_snapshot) ORDER BY number LIMIT $5::bigint)
 ) AS m ORDER BY m.number LIMIT $5::bigint
 """
-"""Transitions after the moment ($1, $2), up to the snapshot $3, with a number above $4."""
+"""Transitions after the commit point ($1, $2), up to the snapshot $3, with a number above $4."""
 
 # -- notifications
 
 LISTEN = 'LISTEN "holdfast."'
-ATTEND = "SELECT pg_advisory_lock_shared(holdfast.lock_class(), $1)"
+REQUEST_HINTS = "SELECT pg_advisory_lock_shared(holdfast.lock_class(), $1)"
 """Advisory locks by which senders of hints see that a process listens."""
-UNATTEND = "SELECT pg_advisory_unlock_shared(holdfast.lock_class(), $1)"
+STOP_HINTS = "SELECT pg_advisory_unlock_shared(holdfast.lock_class(), $1)"
 
 # -- generations
 
-ROTATE = "SELECT generations, again FROM holdfast.turn($1)"
+ROTATE = "SELECT generations, again FROM holdfast.rotate($1)"
 """Open another generation if the newest has many dead rows for these queues, and move jobs out of old ones."""
 RETIRE = "SELECT holdfast.retire()"
 """Remove empty generations; how many are left."""

@@ -22,7 +22,7 @@ from .place import Place, from_url
 from .pool import Link, Pool, connect
 from .rows import record
 from .transaction import Transactions
-from .wake import DeafEar, Ear, Listeners, PostgresEar
+from .wake import HintSource, Listeners, NoHints, PostgresHints
 
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
@@ -69,12 +69,12 @@ class PostgresStore:
             await pool.close()
             raise
         self._pool = pool
-        ear: Ear = DeafEar() if self.place.shared else PostgresEar(self.place)
+        source: HintSource = NoHints() if self.place.shared else PostgresHints(self.place)
         if self.place.signal is not None:
             from .signal import RedisSignal
 
-            self._signal = ear = RedisSignal(self.place.signal, self.place.channel)
-        self._listeners = Listeners(ear)
+            self._signal = source = RedisSignal(self.place.signal, self.place.channel)
+        self._listeners = Listeners(source)
         self._generations = Generations(self._say, self._run)
 
     async def _migrate(self, link: Link) -> list[int]:
@@ -158,7 +158,7 @@ class PostgresStore:
 
     def _open_pool(self) -> Pool:
         if self._pool is None:
-            raise StoreUnavailable(f"the store {self.place.shown} is not open")
+            raise StoreUnavailable(f"the store {self.place.shown} is not open: call open() first")
         return self._pool
 
     async def _read(self, work: Callable[[Link], Awaitable[T]]) -> T:
@@ -382,5 +382,5 @@ class PostgresStore:
 
     def listen(self, topics: Iterable[str]) -> Listener:
         if self._listeners is None:
-            raise StoreUnavailable(f"the store {self.place.shown} is not open")
+            raise StoreUnavailable(f"the store {self.place.shown} is not open: call open() first")
         return self._listeners.make(topics)

@@ -19,7 +19,7 @@ SIZE = 20
 
 
 class Transactions:
-    """The connections for tasks: separate from those of the store, so that a slow task does not delay a claim."""
+    """The connections for tasks, separate from the store's own, so that a slow task does not delay a claim."""
 
     def __init__(self, place: Place) -> None:
         self._place = place

@@ -1,8 +1,8 @@
 """Recorded transitions since a cursor, exact by transaction snapshots.
 
-A cursor has a snapshot, and the last number that was assigned before it. Transitions since then are those with a higher
-number, and those of transactions that were in progress in the snapshot; without those that it saw. The cursor of a page
-that is not the last also has the snapshot up to which all pages go, and the number of its last row.
+A cursor has a snapshot, and the last number that was assigned before it. Transitions since then have a higher number,
+or are of transactions that were in progress in the snapshot; the snapshot must not see them. The cursor of a page that
+is not the last also has the snapshot up to which all pages go, and the number of its last row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MARGIN = 60 * MICROS
 """Microseconds, at most, from the time at which transitions are removed until other transactions see that."""
 
 
-class Moment(msgspec.Struct, frozen=True, array_like=True):
+class CommitPoint(msgspec.Struct, frozen=True, array_like=True):
     """A point between commits."""
 
     number: int
@@ -37,8 +37,8 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
     watch: int
     at: int
     """When it was issued: if transitions were removed since then, some may be missing."""
-    since: Moment
-    upto: Moment | None = None
+    since: CommitPoint
+    upto: CommitPoint | None = None
     last: int = 0
     """Of a page that is not the last: the end of all pages, and the number of its last row."""
 
@@ -48,18 +48,18 @@ _read = msgspec.json.Decoder(Cursor).decode
 
 
 async def transitions(link: Link, say: Callable[[str], str], since: str | None, limit: int) -> Transitions:
-    """The transitions since a cursor; and record those of the next WATCH seconds."""
+    """The transitions since a cursor; transitions of the next WATCH seconds are recorded."""
     [(watch, fresh, now, gone)] = await link.fetch(say(sql.WATCH), WATCH)
     if fresh:
         await _wait_for_earlier(link)
-    moment = await _moment(link, say)
+    point = await _commit_point(link, say)
     asked = None if since is None else _read(since)
-    fresh_cursor = _write(Cursor(watch, now, moment)).decode()
+    fresh_cursor = _write(Cursor(watch, now, point)).decode()
     if asked is None:
         return Transitions([], fresh_cursor)
     if asked.watch != watch or asked.at < gone + MARGIN:
         return Transitions([], fresh_cursor, missed=True)
-    upto = asked.upto or moment
+    upto = asked.upto or point
     rows = await link.fetch(
         say(sql.TRANSITIONS), asked.since.number, asked.since.snapshot, upto.snapshot, asked.last, max(1, limit) + 1
     )
@@ -74,11 +74,11 @@ async def transitions(link: Link, say: Callable[[str], str], since: str | None, 
     return Transitions(found, _write(Cursor(watch, now, upto)).decode())
 
 
-async def _moment(link: Link, say: Callable[[str], str]) -> Moment:
-    """The present moment. The number is read first, so that the snapshot knows every transaction with a lower one."""
+async def _commit_point(link: Link, say: Callable[[str], str]) -> CommitPoint:
+    """The present point. The number is read first, so that the snapshot knows every transaction with a lower one."""
     [(number,)] = await link.fetch(say(sql.LAST_TRANSITION))
     [(snapshot,)] = await link.fetch(sql.SNAPSHOT)
-    return Moment(number, snapshot)
+    return CommitPoint(number, snapshot)
 
 
 async def _wait_for_earlier(link: Link) -> None:

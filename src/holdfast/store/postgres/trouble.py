@@ -65,7 +65,7 @@ def connecting(error: BaseException, shown: str) -> HoldfastError:
 def reading(error: BaseException, shown: str) -> HoldfastError | None:
     """The error for a failed statement that writes nothing; None for an error of the caller."""
     if isinstance(error, _GONE):
-        return StoreUnavailable(f"{shown}: the connection was lost ({_text(error)})")
+        return StoreUnavailable(f"{shown}: the connection was lost during a read ({_text(error)}); try again")
     return _refused(error, shown)
 
 
@@ -77,12 +77,12 @@ def writing(error: BaseException, shown: str, *, first: bool = False) -> Holdfas
     if first and _found_no_server(error):
         return StoreUnavailable(f"{shown}: pgbouncer has no free server ({_text(error)}); nothing was written")
     if isinstance(error, _GONE):
-        return OutcomeUnknown(f"{shown}: the connection was lost before the answer came ({_text(error)})")
+        return OutcomeUnknown(f"{shown}: the connection was lost ({_text(error)}); the write may have happened")
     return _refused(error, shown)
 
 
 def _found_no_server(error: BaseException) -> bool:
-    """Whether pgbouncer gave up before it had a server for the statement, which was so never sent."""
+    """Whether pgbouncer gave up before it had a server for the statement, so that it was never sent."""
     cause = error.__cause__ if isinstance(error, asyncpg.ConnectionDoesNotExistError) else error
     return isinstance(cause, asyncpg.ProtocolViolationError) and str(cause).startswith(_NO_SERVER)
 
@@ -96,7 +96,7 @@ def _refused(error: BaseException, shown: str) -> HoldfastError | None:
     if isinstance(error, _MISSING):
         return ConfigError(f"{shown} has no Holdfast schema, or an old one ({error}): run `holdfast migrate`")
     if isinstance(error, (asyncpg.InsufficientPrivilegeError, asyncpg.FeatureNotSupportedError)):
-        return ConfigError(f"{shown}: {error}")
+        return ConfigError(f"{shown}: {error}; nothing was written")
     if isinstance(error, (*_REFUSED, *AGAIN)):
         return StoreUnavailable(f"{shown}: the server refused the statement ({_text(error)}); nothing was written")
     return None

@@ -46,14 +46,14 @@ class Wanted(NamedTuple):
         return cls(frozenset(topic(name) for name in listener.topics), kinds)
 
 
-class Ear(Protocol):
+class HintSource(Protocol):
     """Where hints come from: Postgres itself, or Redis."""
 
-    async def listen(self, hear: Callable[[str], None], ready: Callable[[], None]) -> None:
+    async def listen(self, on_hint: Callable[[str], None], ready: Callable[[], None]) -> None:
         """Listen until cancelled or disconnected; `ready` is called once no hint can be missed any more."""
         ...
 
-    async def attend(self, kinds: set[int]) -> None:
+    async def request(self, kinds: set[int]) -> None:
         """Request these kinds of hints from now on."""
         ...
 
@@ -65,16 +65,16 @@ class Ear(Protocol):
 class Listeners:
     """All listeners of one store object, and the source of hints that notifies them."""
 
-    def __init__(self, ear: Ear) -> None:
-        self._ear = ear
+    def __init__(self, source: HintSource) -> None:
+        self._source = source
         self._loop = asyncio.get_running_loop()
         self._by_name: dict[str, set[LocalListener]] = {}
         self._all: dict[LocalListener, Wanted] = {}
         self._listening: asyncio.Task[None] | None = None
-        self._attending: asyncio.Task[None] | None = None
+        self._requesting: asyncio.Task[None] | None = None
         self._ready = False
-        self._attended: set[int] = set()
-        self._tired: asyncio.TimerHandle | None = None
+        self._requested: set[int] = set()
+        self._resting: asyncio.TimerHandle | None = None
 
     def make(self, topics: Iterable[str]) -> LocalListener:
         listener = LocalListener(frozenset(topics), self.remove)
@@ -83,7 +83,7 @@ class Listeners:
             self._by_name.setdefault(name, set()).add(listener)
         if self._listening is None:
             self._listening = self._loop.create_task(self._listen())
-        self._attend_soon()
+        self._request_soon()
         return listener
 
     def remove(self, listener: LocalListener) -> None:
@@ -95,16 +95,16 @@ class Listeners:
             others.discard(listener)
             if not others:
                 del self._by_name[name]
-        if self._tired is None and self._attended - self._wanted():
-            self._tired = self._loop.call_later(LINGER, self._rest)
+        if self._resting is None and self._requested - self._wanted():
+            self._resting = self._loop.call_later(LINGER, self._rest)
 
     def _rest(self) -> None:
-        self._tired = None
-        if self._attended - self._wanted():
-            self._attended = self._wanted()
-            self._attend_soon(again=True)
+        self._resting = None
+        if self._requested - self._wanted():
+            self._requested = self._wanted()
+            self._request_soon(again=True)
 
-    def hear(self, hint: str) -> None:
+    def on_hint(self, hint: str) -> None:
         """Notify the listeners of the topics that a hint names; `*` means all."""
         if hint == "*":
             self._notify_all()
@@ -122,37 +122,37 @@ class Listeners:
     def _wanted(self) -> set[int]:
         return {kind for wanted in self._all.values() for kind in wanted.kinds}
 
-    def _attend_soon(self, *, again: bool = False) -> None:
-        if self._ready and self._attending is None and (again or self._wanted() - self._attended):
-            self._attending = self._loop.create_task(self._attend())
+    def _request_soon(self, *, again: bool = False) -> None:
+        if self._ready and self._requesting is None and (again or self._wanted() - self._requested):
+            self._requesting = self._loop.create_task(self._request())
 
-    async def _attend(self) -> None:
+    async def _request(self) -> None:
         """Request the wanted hints. Listeners made before that may have missed one, so all are notified."""
         try:
             while self._ready:
-                wanted = self._wanted() | self._attended
-                await self._ear.attend(wanted)
-                news, self._attended = wanted - self._attended, wanted
+                wanted = self._wanted() | self._requested
+                await self._source.request(wanted)
+                news, self._requested = wanted - self._requested, wanted
                 if news:
                     self._notify_all()
-                if not self._wanted() - self._attended:
+                if not self._wanted() - self._requested:
                     return
         except Exception:  # noqa: BLE001, S110  # `_listen` gets the same error, and connects again
             pass
         finally:
-            self._attending = None
+            self._requesting = None
 
     def _on_ready(self) -> None:
         self._ready = True
-        self._attended = set()
+        self._requested = set()
         self._notify_all()
-        self._attend_soon(again=True)
+        self._request_soon(again=True)
 
     async def _listen(self) -> None:
         faults = 0
         while True:
             try:
-                await self._ear.listen(self.hear, self._on_ready)
+                await self._source.listen(self.on_hint, self._on_ready)
                 faults = 0
             except asyncio.CancelledError:
                 raise
@@ -163,9 +163,9 @@ class Listeners:
             await asyncio.sleep(PAUSES[min(faults, len(PAUSES) - 1)])
 
     async def close(self) -> None:
-        if self._tired is not None:
-            self._tired.cancel()
-        for task in (self._listening, self._attending):
+        if self._resting is not None:
+            self._resting.cancel()
+        for task in (self._listening, self._requesting):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
@@ -173,7 +173,7 @@ class Listeners:
 
     def release(self) -> None:
         """Release the connection after the loop and its tasks have ended."""
-        self._ear.release()
+        self._source.release()
         self.forget()
 
     def forget(self) -> None:
@@ -182,20 +182,20 @@ class Listeners:
         self._by_name.clear()
 
 
-class DeafEar:
+class NoHints:
     """Receives no hints: LISTEN does not work through a pgbouncer with transaction pooling. Callers poll."""
 
-    async def listen(self, hear: Callable[[str], None], ready: Callable[[], None]) -> None:  # noqa: ARG002  # an Ear's
+    async def listen(self, on_hint: Callable[[str], None], ready: Callable[[], None]) -> None:  # noqa: ARG002  # of HintSource
         await asyncio.Event().wait()
 
-    async def attend(self, kinds: set[int]) -> None:
+    async def request(self, kinds: set[int]) -> None:
         pass
 
     def release(self) -> None:
         pass
 
 
-class PostgresEar:
+class PostgresHints:
     """LISTEN, on a connection of its own."""
 
     def __init__(self, place: Place) -> None:
@@ -204,7 +204,7 @@ class PostgresEar:
         self._requested: set[int] = set()
         self._one_by_one = asyncio.Lock()
 
-    async def listen(self, hear: Callable[[str], None], ready: Callable[[], None]) -> None:
+    async def listen(self, on_hint: Callable[[str], None], ready: Callable[[], None]) -> None:
         connection = await connect(self._place)
         gone = asyncio.Event()
         try:
@@ -212,11 +212,11 @@ class PostgresEar:
             def on_gone(_: Any) -> None:
                 gone.set()
 
-            def on_hint(_: Any, __: int, ___: str, hint: str) -> None:
-                hear(hint)
+            def received(_: Any, __: int, ___: str, hint: str) -> None:
+                on_hint(hint)
 
             connection.add_termination_listener(on_gone)
-            await connection.add_listener(self._place.channel, on_hint)
+            await connection.add_listener(self._place.channel, received)
             self._connection, self._requested = connection, set[int]()
             ready()
             while not gone.is_set():
@@ -235,16 +235,16 @@ class PostgresEar:
         if self._connection is not None:
             release(self._connection)
 
-    async def attend(self, kinds: set[int]) -> None:
+    async def request(self, kinds: set[int]) -> None:
         async with self._one_by_one:
             connection = self._connection
             if connection is None:
                 return
             for kind in kinds - self._requested:
-                await connection.execute(self._statement(sql.ATTEND, kind))
+                await connection.execute(self._statement(sql.REQUEST_HINTS, kind))
                 self._requested.add(kind)
             for kind in self._requested - kinds:
-                await connection.execute(self._statement(sql.UNATTEND, kind))
+                await connection.execute(self._statement(sql.STOP_HINTS, kind))
                 self._requested.discard(kind)
 
     def _statement(self, text: str, kind: int) -> str:

@@ -15,7 +15,7 @@ _NOT_TAKEN = ("credential_provider", "redis_connect_func", "ssl_ca_data", "ssl_c
 def url_of(client: Any, **options: str) -> str:
     """The URL of the one server, the Unix socket, or the primary named by sentinels, that the client connects to.
 
-    `options` are those of a URL, such as `prefix` and `durability`.
+    `options` are URL options, such as `prefix` and `durability`.
     """
     pool = getattr(client, "connection_pool", None)
     if pool is None:

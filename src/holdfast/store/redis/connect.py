@@ -7,14 +7,14 @@ import ssl
 from ...core.errors import StoreUnavailable
 from . import tls, trouble
 from .address import Address, Node
+from .resp import Connection, Lost, ReplyError, dial
 from .verdict import ask, log_in, newest
-from .wire import Lost, ReplyError, Wire, dial
 
 HOPS = 5
 """Redirections of a cluster that are followed one after another."""
 
 
-async def connect(address: Address, key: str, first: Node | None = None) -> Wire:
+async def connect(address: Address, key: str, first: Node | None = None) -> Connection:
     """A connection to the server that has this key: the sentinels' primary, or a cluster node. Tries `first` first."""
     reasons: list[str] = []
     for node in await _candidates(address, first):
@@ -40,36 +40,36 @@ async def _candidates(address: Address, first: Node | None) -> list[Node]:
     return [first, *address.nodes] if first is not None else list(address.nodes)
 
 
-async def _reach(address: Address, node: Node, key: str) -> Wire:
+async def _reach(address: Address, node: Node, key: str) -> Connection:
     """A connection to this node, or to the node that it redirects to."""
     secure = address.tls_context()
     for _ in range(HOPS):
-        wire = await dial(*node, path=address.path, tls=secure, patience=address.timeout)
+        connection = await dial(*node, path=address.path, tls=secure, patience=address.timeout)
         try:
-            await log_in(wire, address.username, address.password, str(address))
+            await log_in(connection, address.username, address.password, str(address))
             if address.db:
-                _refuse(await wire.call("SELECT", address.db), address)
-            await wire.call("CLIENT", "SETNAME", "holdfast")  # only for CLIENT LIST; may be refused
+                _refuse(await connection.call("SELECT", address.db), address)
+            await connection.call("CLIENT", "SETNAME", "holdfast")  # only for CLIENT LIST; may be refused
             if address.master is not None:
-                await _be_primary(wire, address, node)
+                await _be_primary(connection, address, node)
             # A cluster node redirects to the owner of the slot (MOVED); the owner may answer ASK during a migration.
-            answer = await wire.call("EXISTS", key)
+            answer = await connection.call("EXISTS", key)
             moved = moved_to(answer, node)
             if moved is None:
                 if not (isinstance(answer, ReplyError) and trouble.code(answer) in trouble.HALF_MOVED):
                     _refuse(answer, address)
-                return wire
+                return connection
         except BaseException:
-            wire.close()
+            connection.close()
             raise
-        wire.close()
+        connection.close()
         node = moved
     raise trouble.SlotMoving(f"{address}: no node of the cluster has the slot of {key}; nothing was written")
 
 
-async def _be_primary(wire: Wire, address: Address, node: Node) -> None:
+async def _be_primary(connection: Connection, address: Address, node: Node) -> None:
     """The server that the sentinels name may have been replaced since, or not be promoted yet."""
-    role = await wire.call("ROLE")
+    role = await connection.call("ROLE")
     if isinstance(role, list) and role[0] != b"master":
         raise StoreUnavailable(f"{address}: the sentinels name {node[0]}:{node[1]}, which is a replica; try again")
 

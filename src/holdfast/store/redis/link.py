@@ -10,9 +10,9 @@ from ...core.errors import ConfigError, HoldfastError, OutcomeUnknown, StoreUnav
 from . import trouble
 from .address import Address, Node
 from .connect import connect, moved_to
+from .resp import Connection, Lost, Reply, ReplyError
 from .scripts import Script, script
 from .sentinel import Sentinels
-from .wire import Lost, Reply, ReplyError, Wire
 
 Word = str | bytes | int
 CALL_ATTEMPTS = 4
@@ -46,7 +46,7 @@ class Link:
         self.address = address
         self.key = f"{{{address.prefix}}}:seq"
         self._declared: tuple[Word, ...] = (b"2", self.key, f"{{{address.prefix}}}:never")
-        self._wire: Wire | None = None
+        self._connection: Connection | None = None
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._node: Node | None = None
         self._open = True
@@ -58,27 +58,27 @@ class Link:
         """How many replicas must have a write, so that it survives a failover."""
         return 1 if self._sentinels is None else self._sentinels.replicas
 
-    async def wire(self) -> Wire:
+    async def connection(self) -> Connection:
         """The connection, opened if needed; waits for the end of a failover."""
         while True:
             if self._sentinels is not None and self._sentinels.failing_over:
                 await self._sentinels.settled()
-            if self._wire is not None and not self._wire.closed:
-                return self._wire
+            if self._connection is not None and not self._connection.closed:
+                return self._connection
             async with self._connecting:
                 if not self._open:
                     raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
-                if self._wire is None or self._wire.closed:
-                    self._wire = await self._connect()
+                if self._connection is None or self._connection.closed:
+                    self._connection = await self._connect()
 
-    async def _connect(self) -> Wire:
+    async def _connect(self) -> Connection:
         if self._sentinels is not None:
             while True:
                 node = await self._sentinels.primary()
-                wire = await connect(self.address, self.key, node)
+                connection = await connect(self.address, self.key, node)
                 if node == self._sentinels.named:
-                    return wire
-                wire.close()  # replaced meanwhile
+                    return connection
+                connection.close()  # replaced meanwhile
         patience = _Patience(self.address.timeout)
         while True:
             try:
@@ -89,29 +89,29 @@ class Link:
 
     def _replaced(self) -> None:
         """The sentinels have another primary: pending writes may be made and lost."""
-        if self._wire is not None:
-            self._wire.close()
+        if self._connection is not None:
+            self._connection.close()
         if self._moved is not None:
             self._moved()
 
     async def close(self) -> None:
         self._open = False
-        if self._wire is not None:
-            self._wire.close()
+        if self._connection is not None:
+            self._connection.close()
         if self._sentinels is not None:
             await self._sentinels.close()
 
     def release(self) -> None:
         """The loop has ended."""
         self._open = False
-        if self._wire is not None:
-            self._wire.release()
+        if self._connection is not None:
+            self._connection.release()
         if self._sentinels is not None:
             self._sentinels.release()
 
     def forget(self) -> None:
-        if self._wire is not None:
-            self._wire.forget()
+        if self._connection is not None:
+            self._connection.forget()
         if self._sentinels is not None:
             self._sentinels.forget()
 
@@ -120,9 +120,9 @@ class Link:
         lost = 0
         retries = _Retries(self, str(self.address))
         while True:
-            wire = await self.wire()
+            connection = await self.connection()
             try:
-                reply = await wire.call(*words)
+                reply = await connection.call(*words)
             except Lost as error:
                 lost += 1
                 if lost > 1:
@@ -130,7 +130,7 @@ class Link:
                 continue
             if not isinstance(reply, ReplyError):
                 return reply
-            await retries.after(reply, wire)
+            await retries.after(reply, connection)
 
     async def read(self, script: Script, args: Sequence[Word] = ()) -> Reply:
         """Run a script that changes nothing."""
@@ -153,15 +153,15 @@ class Link:
         form: tuple[Word, ...] = (b"EVALSHA", script.sha)
         retries: _Retries | None = None
         while True:
-            wire = await self.wire()
+            connection = await self.connection()
             if fenced:
-                if not wire.fences:
-                    await self._learn_fences(wire)
+                if not connection.fences:
+                    await self._learn_fences(connection)
                     continue
-                first = wire.call(*form, *self._declared, *args, wire.fences)
+                first = connection.call(*form, *self._declared, *args, connection.fences)
             else:
-                first = wire.call(*form, *self._declared, *args)
-            second = wire.call(*then.command(self.replicas)) if then is not None else None
+                first = connection.call(*form, *self._declared, *args)
+            second = connection.call(*then.command(self.replicas)) if then is not None else None
             try:
                 reply = await first
                 if not isinstance(reply, ReplyError):
@@ -176,11 +176,11 @@ class Link:
             if word == "NOSCRIPT" and form[0] == b"EVALSHA":
                 form = (b"EVAL", script.text)
             elif word == "NEWSERVER" and retries.once_more():
-                await self._learn_fences(wire)
+                await self._learn_fences(connection)
             else:
-                await retries.after(reply, wire)
+                await retries.after(reply, connection)
 
-    async def _learn_fences(self, wire: Wire) -> None:
+    async def _learn_fences(self, connection: Connection) -> None:
         """Identify the server by run id and replication id: a new one gives higher fences."""
         try:
             info: bytes = await self.command("INFO", "server", "replication")
@@ -188,14 +188,14 @@ class Link:
             info = b""  # the user of the URL may not run INFO
         facts = dict(line.split(":", 1) for line in info.decode(errors="replace").splitlines() if ":" in line)
         name = f"{facts['run_id'][:12]}:{facts['master_replid'][:12]}" if "master_replid" in facts else ""
-        wire.fences = await self.run(_FENCES, (name,))
+        connection.fences = await self.run(_FENCES, (name,))
 
-    def leave(self, wire: Wire, node: Node | None = None) -> None:
+    def leave(self, connection: Connection, node: Node | None = None) -> None:
         """Reconnect for the next call, to `node` first if it is given."""
-        if self._wire is wire:
-            self._wire = None
+        if self._connection is connection:
+            self._connection = None
             self._node = node if node is None or node[0] else None
-        wire.retire()
+        connection.retire()
 
     @property
     def watched(self) -> bool:
@@ -226,7 +226,7 @@ class _Retries:
         self._attempts = CALL_ATTEMPTS
         self._patience = _Patience(link.address.timeout)
 
-    async def after(self, error: ReplyError, wire: Wire) -> None:
+    async def after(self, error: ReplyError, connection: Connection) -> None:
         """Return if the call may be repeated, else raise the translated error."""
         word = trouble.code(error)
         if word in trouble.HALF_MOVED:
@@ -234,10 +234,10 @@ class _Retries:
                 return
             raise self._refused(error)
         if word == "MOVED" and self.once_more():
-            self._link.leave(wire, moved_to(error, ("", 0)))
+            self._link.leave(connection, moved_to(error, ("", 0)))
             return
         if word in trouble.MOVING:
-            self._link.leave(wire)
+            self._link.leave(connection)
             if self._link.watched and self.once_more():
                 return  # the sentinels may name another server by now
         raise self._refused(error)

@@ -375,7 +375,7 @@ class ScoredMember(NamedTuple):
 
 
 class StreamEntry(NamedTuple):
-    """An entry of a stream; `fields` has names and values in turn."""
+    """An entry of a stream; `fields` has alternating names and values."""
 
     id: str
     fields: list[str]

@@ -14,15 +14,15 @@ from typing import Any, cast
 
 from ...core.errors import StoreUnavailable
 from .address import Address, Node
+from .resp import Connection, Reply
 from .verdict import Talk, Verdict, ask, newest, node_text, question
-from .wire import Reply, Wire
 
 log = logging.getLogger("holdfast")
 POLL = 1.0
 """Seconds between two queries of a sentinel; an event triggers one at once."""
 PAUSES = (0.2, 1.0, 5.0)
 """Seconds before each attempt to reach a sentinel again; the last one repeats."""
-NOTICE = 1.0
+DETECTION_SECONDS = 1.0
 """Seconds that a sentinel may take to see that the replica it promoted is a primary."""
 STARTS = ("+selected-slave", "+failover-state-send-slaveof-noone")
 EVENTS = (
@@ -42,8 +42,8 @@ class Sentinels:
         self._epoch = -1
         self._confirmed = 0.0
         self._tasks: dict[Node, asyncio.Task[None]] = {}
-        self._wires: set[Wire] = set()
-        self._heard: set[Node] = set()
+        self._connections: set[Connection] = set()
+        self._answering: set[Node] = set()
         """Sentinels that answer."""
         self._silent: set[Node] = set()
         self._ids: dict[str, Node] = {}
@@ -85,11 +85,11 @@ class Sentinels:
         verdicts = await ask(self._address, known)
         verdict = newest(verdicts)
         # Some may not know the last failover yet. If a majority with all that answer agree, they were set up again.
-        agreed = 2 * len(verdicts) > len(known) and self._heard <= verdicts.keys()
+        agreed = 2 * len(verdicts) > len(known) and self._answering <= verdicts.keys()
         if self._primary is None or verdict.epoch >= self._epoch or agreed:
             self._become(verdict)
         for node, said in verdicts.items():
-            self._hear(node, said, events_since=True)
+            self._process(node, said, events_since=True)
         for node in known:
             self._follow(node)
         return self._primary or verdict.node
@@ -103,15 +103,15 @@ class Sentinels:
 
     def release(self) -> None:
         """The loop has ended."""
-        for wire in self._wires:
-            wire.release()
-        self._wires.clear()
+        for connection in self._connections:
+            connection.release()
+        self._connections.clear()
         self._tasks = {}
 
     def forget(self) -> None:
         """In a forked child."""
-        for wire in self._wires:
-            wire.forget()
+        for connection in self._connections:
+            connection.forget()
 
     # -- answers
 
@@ -120,13 +120,13 @@ class Sentinels:
         now = asyncio.get_running_loop().time()
         before, self._primary, self._epoch = self._primary, verdict.node, verdict.epoch
         if before not in (None, verdict.node):
-            self._warn_of_failover(before, None if self._failing_over_at else now - self._confirmed + NOTICE)
+            self._warn_of_failover(before, None if self._failing_over_at else now - self._confirmed + DETECTION_SECONDS)
             self._counts.clear()
             self._failing_over_at.clear()
             self._moved()
         self._confirmed = now
 
-    def _hear(self, source: Node, verdict: Verdict, *, events_since: bool = False) -> None:
+    def _process(self, source: Node, verdict: Verdict, *, events_since: bool = False) -> None:
         """Process the answer of one sentinel; with `events_since` it is older than its last event."""
         if verdict.epoch > self._epoch:
             self._become(verdict)
@@ -167,7 +167,7 @@ class Sentinels:
         faults = 0
         while True:
             try:
-                talk = (Talk(self._address, node, self._wires) for _ in range(2))
+                talk = (Talk(self._address, node, self._connections) for _ in range(2))
                 async with next(talk) as asking, next(talk) as events:
                     faults = 0
                     await self._converse(node, asking, events)
@@ -176,8 +176,8 @@ class Sentinels:
             await asyncio.sleep(PAUSES[min(faults, len(PAUSES) - 1)])
             faults += 1
 
-    async def _converse(self, node: Node, asking: Wire, events: Wire) -> None:
-        heard = asyncio.Event()
+    async def _converse(self, node: Node, asking: Connection, events: Connection) -> None:
+        event = asyncio.Event()
         number = 0
 
         def message(reply: Reply) -> None:
@@ -189,7 +189,7 @@ class Sentinels:
             if parts[1].decode() in STARTS:
                 self._failing_over_at.add(node)
                 self._update_settled()
-            heard.set()
+            event.set()
 
         events.listen(message)
         events.send("SUBSCRIBE", *EVENTS)
@@ -197,16 +197,16 @@ class Sentinels:
         if isinstance(own, bytes):
             self._ids.setdefault(own.decode(), node)
         while not events.closed:
-            heard.clear()
+            event.clear()
             asked = number
             verdict = await question(asking, self._address, node)
-            self._hear(node, verdict, events_since=number != asked)
-            self._heard.add(node)
+            self._process(node, verdict, events_since=number != asked)
+            self._answering.add(node)
             self._silent.clear()
             self._warned = False
             try:
                 async with asyncio.timeout(POLL):
-                    await heard.wait()
+                    await event.wait()
             except TimeoutError:
                 self._meet(verdict.sentinels)
 
@@ -221,7 +221,7 @@ class Sentinels:
         return isinstance(data, bytes) and (self._address.master or "") in data.decode(errors="replace").split()
 
     def _lost(self, node: Node, error: Exception) -> None:
-        self._heard.discard(node)
+        self._answering.discard(node)
         self._failing_over_at.discard(node)
         if len(self._counts) > 1:
             self._counts.pop(node, None)

@@ -63,7 +63,7 @@ class RedisStore:
         listeners: Listeners | None = None
         link = Link(self.address, lambda: listeners.leave() if listeners is not None else None)
         try:
-            await link.wire()
+            await link.connection()
             if not self._checked:
                 await checks.check(link)
                 self._checked = True

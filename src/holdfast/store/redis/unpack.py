@@ -216,7 +216,7 @@ def records(row: Row) -> Iterator[Record | None]:
 
 
 def versioned(flat: Row) -> dict[str, Versioned]:
-    """Small shared records by name, from names and values in turn."""
+    """Small shared records by name, from alternating names and values."""
     found: dict[str, Versioned] = {}
     for name, kept in zip(flat[::2], flat[1::2], strict=True):
         version, _, value = kept.partition(b":")

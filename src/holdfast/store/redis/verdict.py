@@ -11,7 +11,7 @@ import msgspec
 
 from ...core.errors import ConfigError, StoreUnavailable
 from .address import Address, Node
-from .wire import Lost, ReplyError, Wire, dial
+from .resp import Connection, Lost, ReplyError, dial
 
 log = logging.getLogger("holdfast")
 GRACE = 0.5
@@ -35,35 +35,35 @@ class Verdict(msgspec.Struct, frozen=True):
 class Talk:
     """A connection to one sentinel, as an async context manager."""
 
-    def __init__(self, address: Address, node: Node, wires: set[Wire] | None = None) -> None:
+    def __init__(self, address: Address, node: Node, connections: set[Connection] | None = None) -> None:
         self._address, self._node = address, node
-        self._wires: set[Wire] = set() if wires is None else wires
-        self._wire: Wire | None = None
+        self._connections: set[Connection] = set() if connections is None else connections
+        self._connection: Connection | None = None
 
-    async def __aenter__(self) -> Wire:
+    async def __aenter__(self) -> Connection:
         address = self._address
-        wire = await dial(*self._node, tls=address.tls_context(), patience=address.timeout)
+        connection = await dial(*self._node, tls=address.tls_context(), patience=address.timeout)
         try:
             await log_in(
-                wire, address.sentinel_username, address.sentinel_password, f"sentinel {node_text(self._node)}"
+                connection, address.sentinel_username, address.sentinel_password, f"sentinel {node_text(self._node)}"
             )
         except BaseException:
-            wire.close()
+            connection.close()
             raise
-        self._wire = wire
-        self._wires.add(wire)
-        return wire
+        self._connection = connection
+        self._connections.add(connection)
+        return connection
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._wire is not None:
-            self._wires.discard(self._wire)
-            self._wire.close()
+        if self._connection is not None:
+            self._connections.discard(self._connection)
+            self._connection.close()
 
 
-async def log_in(wire: Wire, username: str | None, password: str | None, where: str) -> None:
+async def log_in(connection: Connection, username: str | None, password: str | None, where: str) -> None:
     if password is None:
         return
-    answer = await wire.call("AUTH", *([username] if username else []), password)
+    answer = await connection.call("AUTH", *([username] if username else []), password)
     if isinstance(answer, ReplyError):
         if "without any password configured" in str(answer):
             log.warning("%s has no password configured; the password of the URL is not used", where)
@@ -76,8 +76,8 @@ async def ask(address: Address, nodes: Sequence[Node]) -> dict[Node, Verdict]:
     """The sentinels' answers; after the first, the others have GRACE seconds. StoreUnavailable if none answers."""
 
     async def one(node: Node) -> Verdict:
-        async with Talk(address, node) as wire:
-            return await question(wire, address, node)
+        async with Talk(address, node) as connection:
+            return await question(connection, address, node)
 
     tasks = {asyncio.create_task(one(node)): node for node in nodes}
     verdicts: dict[Node, Verdict] = {}
@@ -116,11 +116,11 @@ def newest(verdicts: dict[Node, Verdict]) -> Verdict:
     return max(verdicts.values(), key=lambda verdict: verdict.epoch)
 
 
-async def question(wire: Wire, address: Address, node: Node) -> Verdict:
+async def question(connection: Connection, address: Address, node: Node) -> Verdict:
     name = address.master or ""
-    calls = [wire.call("SENTINEL", word, name) for word in ("MASTER", "GET-MASTER-ADDR-BY-NAME", "SENTINELS")]
+    calls = [connection.call("SENTINEL", word, name) for word in ("MASTER", "GET-MASTER-ADDR-BY-NAME", "SENTINELS")]
     if address.durability == "replicated":
-        calls.append(wire.call("SENTINEL", "REPLICAS", name))
+        calls.append(connection.call("SENTINEL", "REPLICAS", name))
     master, place, others, *replicas = await asyncio.gather(*calls)
     if isinstance(master, ReplyError) or isinstance(place, ReplyError) or not place:
         raise StoreUnavailable(f"sentinel {node_text(node)} does not monitor a primary named {name!r}: check the URL")
@@ -137,9 +137,9 @@ async def question(wire: Wire, address: Address, node: Node) -> Verdict:
 
 
 def _may_be_promoted(replica: dict[str, str]) -> bool:
-    """Whether it is up, and has been seen to follow a primary: one that was replaced a moment ago has not.
+    """Whether a replica is up and follows a primary; a primary that was just replaced does not follow one yet.
 
-    One that was just promoted still counts, so that the replaced primary finds one replica too few.
+    A replica that was just promoted still counts, so that the replaced primary finds one replica too few.
     """
     flags = replica.get("flags", "").split(",")
     return "s_down" not in flags and "o_down" not in flags and replica.get("master-host", "?") != "?"

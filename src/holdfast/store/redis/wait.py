@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.errors import OutcomeUnknown
 from .address import Address
-from .wire import Reply, ReplyError
+from .resp import Reply, ReplyError
 
 
 class Wait:

@@ -17,13 +17,13 @@ from ...core.errors import HoldfastError
 from ..notify import LINGER, LocalListener
 from .address import Address
 from .connect import connect
-from .wire import Lost, Reply, ReplyError, Wire
+from .resp import Connection, Lost, Reply, ReplyError
 
 log = logging.getLogger("holdfast")
 PAUSES = (0.05, 0.2, 1.0, 5.0)
 """Seconds before each attempt to listen again; the last one repeats."""
 MARK = "job"
-"""The channel of everyone who waits for the end of any job."""
+"""The channel of all listeners for the end of a job."""
 PING_EVERY = 15.0
 """Seconds without data after which the server is sent a PING."""
 
@@ -40,8 +40,8 @@ class Listeners:
         self._leaving: Counter[str] = Counter()
         """Unsubscribed topics that the server has not confirmed yet."""
         self._listening: asyncio.Task[None] | None = None
-        self._wire: Wire | None = None
-        self._heard = False
+        self._connection: Connection | None = None
+        self._received = False
         self._warned = False
 
     def make(self, topics: Iterable[str]) -> LocalListener:
@@ -52,8 +52,8 @@ class Listeners:
         new += self._mark(listener, 1)
         if self._listening is None:
             self._listening = asyncio.get_running_loop().create_task(self._listen())
-        elif self._wire is not None:
-            self._subscribe(self._wire, new)
+        elif self._connection is not None:
+            self._subscribe(self._connection, new)
             if not new:
                 listener.event.set()
         return listener
@@ -68,8 +68,8 @@ class Listeners:
             topic for topic in (*listener.topics, MARK) if topic in self._topics and self._topics[topic] <= 0
         ]:
             del self._topics[topic]
-            if self._wire is not None:
-                self._wire.send("SUNSUBSCRIBE", self._head + topic)
+            if self._connection is not None:
+                self._connection.send("SUNSUBSCRIBE", self._head + topic)
                 self._leaving[topic] += 1
         if not self._all and self._listening is not None and not (loop := self._listening.get_loop()).is_closed():
             loop.call_later(LINGER, self._rest)
@@ -105,18 +105,18 @@ class Listeners:
 
     def leave(self) -> None:
         """Another server is the primary: listen there."""
-        if self._wire is not None:
-            self._wire.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def release(self) -> None:
         """The loop has ended."""
-        if self._wire is not None:
-            self._wire.release()
+        if self._connection is not None:
+            self._connection.release()
 
     def forget(self) -> None:
         """In a forked child."""
-        if self._wire is not None:
-            self._wire.forget()
+        if self._connection is not None:
+            self._connection.forget()
 
     # -- the connection
 
@@ -125,45 +125,45 @@ class Listeners:
         faults = 0
         while True:
             try:
-                wire = await connect(self._address, self._key)
+                connection = await connect(self._address, self._key)
             except (HoldfastError, OSError) as error:
                 self._warn(error)
             else:
                 faults, self._warned = 0, False
-                await self._serve(wire)
+                await self._serve(connection)
             await asyncio.sleep(PAUSES[min(faults, len(PAUSES) - 1)])
             faults += 1
 
-    async def _serve(self, wire: Wire) -> None:
-        wire.listen(self._message)
-        self._wire = wire
+    async def _serve(self, connection: Connection) -> None:
+        connection.listen(self._message)
+        self._connection = connection
         self._leaving.clear()
         try:
-            self._subscribe(wire, list(self._topics))
-            while not wire.closed:
-                self._heard = False
-                await asyncio.wait([wire.ended], timeout=PING_EVERY)
-                if not self._heard and not wire.closed:
+            self._subscribe(connection, list(self._topics))
+            while not connection.closed:
+                self._received = False
+                await asyncio.wait([connection.ended], timeout=PING_EVERY)
+                if not self._received and not connection.closed:
                     # Idle, or a dead connection: send a PING, and reconnect if it is not answered.
-                    wire.send("PING")
-                    await asyncio.wait([wire.ended], timeout=self._address.timeout)
-                    if not self._heard:
+                    connection.send("PING")
+                    await asyncio.wait([connection.ended], timeout=self._address.timeout)
+                    if not self._received:
                         break
         finally:
-            self._wire = None
-            wire.close()
+            self._connection = None
+            connection.close()
 
-    def _subscribe(self, wire: Wire, topics: list[str]) -> None:
+    def _subscribe(self, connection: Connection, topics: list[str]) -> None:
         for topic in topics:
-            wire.send("SSUBSCRIBE", self._head + topic)
+            connection.send("SSUBSCRIBE", self._head + topic)
 
     def _message(self, reply: Reply) -> None:
-        self._heard = True
+        self._received = True
         if isinstance(reply, ReplyError):
             # The slot has moved, or the user may not listen: connect again, and poll until then.
             self._warn(reply)
-            if self._wire is not None:
-                self._wire.close()
+            if self._connection is not None:
+                self._connection.close()
             return
         if not isinstance(reply, list):
             return
@@ -175,11 +175,11 @@ class Listeners:
             self._unsubscribed(parts[1].decode().removeprefix(self._head))
 
     def _unsubscribed(self, topic: str) -> None:
-        """A subscription ended: by us, or, if not, because the slot has moved to another node."""
+        """A subscription ended: because this store ended it, or because the slot has moved to another node."""
         if self._leaving[topic] > 0:
             self._leaving[topic] -= 1
-        elif self._topics[topic] > 0 and self._wire is not None:
-            self._wire.close()
+        elif self._topics[topic] > 0 and self._connection is not None:
+            self._connection.close()
 
     def _warn(self, error: Exception | Lost) -> None:
         if not self._warned:

@@ -77,7 +77,7 @@ class Jobs:
         self.minutes: dict[tuple[int, str, str], ops.MinuteStats] = {}
         self.transitions = 0
         self.recorded: deque[ops.Transition] = deque(maxlen=TRANSITIONS_KEPT)
-        self.telling = True
+        self.recording = True
         """Whether transitions are recorded, which the caller decides; they are always counted."""
         self.notified: set[str] = set()
 
@@ -323,7 +323,7 @@ class Jobs:
 
     def _record_transition(self, id: str, state: str, now: int) -> None:
         self.transitions += 1
-        if self.telling:
+        if self.recording:
             self.recorded.append(ops.Transition(id, state, now))
         elif self.recorded:
             self.recorded.clear()

@@ -11,7 +11,7 @@ from ...core.job import Record, State
 from ...core.limiter import AT_ONCE, KEPT, Limiter
 from ...core.operations import Ask
 from ...core.waiting import Waiting
-from ..protocol import COHORT, HELD_LIMIT, PROMOTE_LIMIT
+from ..protocol import COHORT, DEFER_LIMIT, PROMOTE_LIMIT
 from .sorted_queue import Place, Ready, SortedQueue, place
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class Picking:
     def __init__(self, ask: Ask, now: int) -> None:
         self.ask = ask
         self.now = now
-        self.spare = HELD_LIMIT
+        self.spare = DEFER_LIMIT
         self.chosen: list[Record] = []
         self.quarantined_waiting = False
         """Whether a quarantined job that came first had to be skipped."""
@@ -49,7 +49,7 @@ def cohort(crashes: int, room: int) -> int:
 
 
 class ReadyQueues:
-    """The jobs of all queues, in the order of claims; separately those that wait for a time, a limit or another job."""
+    """The jobs of all queues, in the order of claims; separately jobs that wait for a time, a limit or another job."""
 
     def __init__(self, by_seq: Mapping[int, Record]) -> None:
         self._by_seq = by_seq
@@ -156,7 +156,7 @@ class ReadyQueues:
             sound = next(self._wanted(ready.sound, ask, now), None)
             alone = not ask.busy and not picking.chosen
             if quarantined is not None and alone and (sound is None or place(quarantined) < place(sound)):
-                # Only those before the first job that is not quarantined, to keep the order of the queue.
+                # Only jobs before the first one that is not quarantined, to keep the order of the queue.
                 wanted = self._wanted(ready.quarantined, ask, now)
                 first = (one for one in wanted if sound is None or place(one) < place(sound))
                 peers = (one for one in first if one.crashes == quarantined.crashes)
@@ -169,7 +169,7 @@ class ReadyQueues:
                 return
 
     def _choose(self, candidates: Iterable[Record], limit: int, picking: Picking) -> list[Record]:
-        """The candidates that may start, up to `limit`; those before them that may not are deferred.
+        """The candidates that may start, up to `limit`; candidates before them that may not are deferred.
 
         At most one quarantined job is deferred: another kind of job may come before the next.
         """
@@ -263,7 +263,7 @@ class ReadyQueues:
     def reopen(self, now: int) -> None:
         """Make deferred jobs ready, as many as their limits allow."""
         limit_keys: dict[str, None] = {}
-        while len(limit_keys) < HELD_LIMIT and (when := self.next_opening()) is not None and when <= now:
+        while len(limit_keys) < DEFER_LIMIT and (when := self.next_opening()) is not None and when <= now:
             limit_keys[heapq.heappop(self._opening)[1]] = None
         for name in limit_keys:
             self._release(name, now)

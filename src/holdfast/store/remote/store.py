@@ -21,7 +21,7 @@ class RemoteStore:
 
     1. Every call is one request; a lost answer is queried again by the request id (`link.py`).
     2. Notifications come through one stream, only while there are listeners (`wake.py`).
-    3. Time, order and leases are those of the server's store; nothing is kept here.
+    3. Time, order and leases come from the server's store; nothing is kept here.
     """
 
     name = "remote"

@@ -116,7 +116,7 @@ def _take(
     crashes: int | None = None,
     before: tuple[int, ...] | None = None,
 ) -> list[Record]:
-    """Read the first ready jobs, and claim those whose limits allow it, in one transaction.
+    """Read the first ready jobs, and claim the ones whose limits allow it, in one transaction.
 
     With `crashes`, read one quarantined job with that count of crashes, which comes `before` a place.
     """

@@ -10,7 +10,7 @@ from ...core.job import NewJob, Record
 from ...core.limiter import AT_ONCE, Limiter
 from ...core.waiting import LIMIT_PREFIX
 from ..json_columns import to_json
-from ..protocol import HELD_LIMIT, PROMOTE_LIMIT
+from ..protocol import DEFER_LIMIT, PROMOTE_LIMIT
 from ..reference.ready_queues import Picking
 from . import sql
 from .rows import limit_key_of
@@ -57,7 +57,7 @@ def capacity_freed(step: Step, queue: str, limit_keys: str) -> None:
 
 def waiting_for_rates(step: Step) -> list[tuple[str, int, int]]:
     """Name, `tat` and `burst` intervals of limit keys whose jobs wait for their rate, the last to open first."""
-    tats = dict(step.connection.execute(sql.LATE_RATES, (step.now, step.now, HELD_LIMIT)).fetchall())
+    tats = dict(step.connection.execute(sql.LATE_RATES, (step.now, step.now, DEFER_LIMIT)).fetchall())
     deferred = step.connection.execute(sql.FIRST_DEFERRED, (to_json(list(tats)).decode(),)).fetchall()
     limit_keys = [limit_key_of(name, bounds) for name, _, bounds, _ in deferred]
     return [
@@ -107,7 +107,7 @@ class LimitKeys:
 
     def reopen(self) -> None:
         """Make deferred jobs ready, as many as their limits allow."""
-        rows = self._step.connection.execute(sql.OPENING, (self._step.now, HELD_LIMIT)).fetchall()
+        rows = self._step.connection.execute(sql.OPENING, (self._step.now, DEFER_LIMIT)).fetchall()
         if not rows:
             return
         limit_keys = [limit_key for (limit_key,) in rows]
@@ -124,7 +124,7 @@ class LimitKeys:
         limiter.opens_at = when
 
     def _release(self, name: str, seq: int, bounds: str, more: int | None) -> list[int]:
-        """Release jobs of a limit key. A single job is only returned, to be released together with those of others."""
+        """Release jobs of a limit key. A single job is only returned, to be released together with others."""
         now, limiter, running = self._step.now, self._limiters[name], self._running.get(name, 0)
         limit_key = limit_key_of(name, bounds)
         free = min(PROMOTE_LIMIT, limiter.starts(limit_key, running, now))

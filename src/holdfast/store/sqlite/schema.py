@@ -48,7 +48,7 @@ def found(path: str, busy_timeout: float) -> int:
 
 
 def dump() -> str:
-    """The SQL that makes the schema, for whoever applies it by other means."""
+    """The SQL that creates the schema, to apply it by other means."""
     parts = [f"{sql.BEGIN_WRITE};"]
     for number, script in steps().items():
         parts += [script.strip(), f"{sql.SCHEMA_STEP.format(version=number, now=sql.NOW)};"]
@@ -56,7 +56,7 @@ def dump() -> str:
 
 
 def missing(path: str, busy_timeout: float) -> list[int]:
-    """The versions that a file lacks; all of them where there is no file."""
+    """The versions that a file lacks; all of them if there is no file."""
     known = found(path, busy_timeout)
     check(known, path)
     return [number for number in steps() if number > known]
@@ -76,7 +76,7 @@ def migrate(connection: sqlite3.Connection, path: str, now: int) -> list[int]:
 
 
 def apply(connection: sqlite3.Connection, path: str, number: int, script: str, now: int) -> None:
-    """One step in one transaction."""
+    """Apply one version in one transaction."""
     record = sql.SCHEMA_STEP.format(version=number, now=now)
     try:
         connection.executescript(f"{sql.BEGIN_WRITE};\n{script}\n{record};\n{sql.COMMIT};")

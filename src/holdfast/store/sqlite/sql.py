@@ -144,7 +144,7 @@ _FIRST_READY = {
 SELECT_READY = {which: f"SELECT {_FEW} {ready}" for which, ready in _FIRST_READY.items()}
 """The first ready jobs of a queue, in order: the few columns that differ between new jobs (a column costs as much as
 a comparison), whether all others have their initial values, and the limit key. Other jobs are read again by BY_SEQS.
-Of quarantined jobs, those with the given crashes."""
+Of quarantined jobs, the ones with the given crashes."""
 TAKE = {some: f"{_TAKE} WHERE seq IN (SELECT seq {_FIRST_READY[0, some]})" for some in (False, True)}
 """Claim the jobs that SELECT_READY has just read, if all of them are plain."""
 TAKE_THESE = f"{_TAKE}, waiting_for = NULL WHERE seq IN (SELECT value FROM json_each(?))"
@@ -261,7 +261,7 @@ CHANGING = (
     "finished_at", "expires_at", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
     "waiting_for", "extra", "saves", "changed_at",
 )  # fmt: skip
-"""The columns that change after the insert, except those that only a claim sets."""
+"""The columns that change after the insert, except the ones that only a claim sets."""
 SAVE = f"""
 UPDATE holdfast_job SET {", ".join(f"{name} = ?" for name in CHANGING)}, settled = coalesce(?, settled) WHERE seq = ?
 """
@@ -354,7 +354,7 @@ GET = f"SELECT {JOB} FROM holdfast_job WHERE id = ?"
 GET_MANY = f"SELECT {JOB} FROM holdfast_job WHERE id IN (SELECT value FROM json_each(?))"
 GET_BY_SEQ = f"SELECT {JOB} FROM holdfast_job WHERE seq = ?"
 MEND = "UPDATE holdfast_job SET id = ?, attempt = ?, fence = ? WHERE seq = ?"
-"""Replace the damaged values of a job by those that were read for them, so that it can be claimed and settled."""
+"""Replace the damaged values of a job by the values that were read for them, so that it can be claimed and settled."""
 FIND = f"SELECT {JOB} FROM holdfast_job {{index}} WHERE {{where}} ORDER BY seq DESC LIMIT ?"
 HAS_TAG = """
 EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(tags) THEN tags END) AS tag WHERE tag.value = ?)
@@ -384,15 +384,15 @@ REMOVE_RECORD = "DELETE FROM holdfast_record WHERE kind = ? AND name = ?"
 
 WATCHED = "SELECT CAST(until AS INTEGER) FROM holdfast_watch"
 WATCH = "UPDATE holdfast_watch SET until = ?"
-LAST_TRANSITION = "SELECT max(upto) FROM holdfast_move"
+LAST_TRANSITION = "SELECT max(upto) FROM holdfast_transition"
 FIRST_TRANSITION = """
-SELECT upto - CASE WHEN json_valid(moved) THEN json_array_length(moved) ELSE 0 END
-FROM holdfast_move ORDER BY upto LIMIT 1
+SELECT upto - CASE WHEN json_valid(changes) THEN json_array_length(changes) ELSE 0 END
+FROM holdfast_transition ORDER BY upto LIMIT 1
 """
 """The earliest cursor from which all transitions are still there."""
-PUT_TRANSITIONS = "INSERT INTO holdfast_move (upto, at, moved) VALUES (?, ?, ?)"
-TRIM_TRANSITIONS = "DELETE FROM holdfast_move WHERE upto <= ?"
-TRANSITIONS = "SELECT upto, CAST(at AS INTEGER), moved FROM holdfast_move WHERE upto > ? ORDER BY upto"
+PUT_TRANSITIONS = "INSERT INTO holdfast_transition (upto, at, changes) VALUES (?, ?, ?)"
+TRIM_TRANSITIONS = "DELETE FROM holdfast_transition WHERE upto <= ?"
+TRANSITIONS = "SELECT upto, CAST(at AS INTEGER), changes FROM holdfast_transition WHERE upto > ? ORDER BY upto"
 TIMES = """
 SELECT queue, count(*), sum(max(0, coalesce(started_at, ?) - run_at)), sum(max(0, ? - coalesce(started_at, ?))),
     json_group_array(CAST(limit_key AS TEXT)) FILTER (WHERE limit_key IS NOT NULL) FROM holdfast_job

@@ -42,7 +42,7 @@ class SqliteStore:
 
     1. One thread writes: each `write` is one transaction there, behind the file's lock (`writer.py`).
     2. Another reads, so that a long listing never delays a settle (`reader.py`). An ask that finds nothing only reads.
-    3. A third watches for other processes' commits, only while somebody waits for a listener (`wake.py`).
+    3. A third watches for other processes' commits, only while a listener waits (`wake.py`).
     """
 
     name = "sqlite"
@@ -176,7 +176,7 @@ class SqliteStore:
         return answer
 
     def _not_open(self) -> StoreUnavailable:
-        return StoreUnavailable(f"the store {self.path} is not open")
+        return StoreUnavailable(f"the store {self.path} is not open: call open() first")
 
     async def write(self, batch: Batch) -> Answers:
         if batch.asks and not (batch.inserts or batch.notes or batch.settles or batch.changes):

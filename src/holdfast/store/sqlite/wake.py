@@ -1,4 +1,4 @@
-"""Listeners: notified at once by this store's own commits, and by those of other processes through the data version.
+"""Listeners: notified at once by this store's own commits, and by other processes' commits through the data version.
 
 The watcher thread polls every few milliseconds, and only while a listener waits. A poll without a change takes some
 microseconds; after a change it queries each topic, so that commits about other queues notify no listener.
@@ -22,7 +22,7 @@ from .fork import ForkLock
 BRISK_PAUSE, CALM_PAUSE = 0.008, 0.018
 """Seconds between two polls: at first, and after a second without changes."""
 BRISK_LOOKS = 125
-"""Polls without a change until the pauses become longer: those of one second."""
+"""Polls without a change until the pauses become longer: as many as in one second."""
 
 
 class SqliteListener:

@@ -98,7 +98,7 @@ class Writer:
 
     def _open_connection(self) -> tuple[sqlite3.Connection, FileLock]:
         if self.lock is None:
-            raise StoreUnavailable(f"the store {self.path} is not open")
+            raise StoreUnavailable(f"the store {self.path} is not open: call open() first")
         if self._connection is None:
             with self.lock:
                 self._reconnect()
@@ -250,8 +250,8 @@ class Writer:
         """Copy the log while this thread holds both the lock file and SQLite's write lock, so that nothing can race it.
 
         The next write then restarts the log and truncates it to its limit, if no reader still uses it. After an attempt
-        that failed, wait for readers that block the copying, copy, and wait for those that came in the meantime; later
-        ones read only the database.
+        that failed, wait for readers that block the copying, copy, and wait for readers that came in the meantime;
+        later ones read only the database.
         """
         if self._checkpointer is None:
             self._checkpointer = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)

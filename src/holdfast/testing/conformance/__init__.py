@@ -1,6 +1,6 @@
-"""The suite that every store passes, topic by topic. A store joins with one module of its own tests:
+"""The suite that every store must pass, by topic. A store uses it in one test module:
 
-    class MyHarness(ManualTimeHarness):            # or RealTimeHarness, for a server that keeps its own time
+    class MyHarness(ManualTimeHarness):            # or RealTimeHarness, for a server with its own clock
         def connect(self) -> Store:
             return MyStore(self.folder / "jobs", clock=self.clock)
 
@@ -52,7 +52,7 @@ TOPICS = (
     "concurrency",
 )
 
-# Before the topics are imported: their assertions explain themselves like those of any test.
+# Before the topics are imported: pytest rewrites their assertions, as in test modules.
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS))
 
 from .topic import Topic, requires  # noqa: E402  see above

@@ -23,23 +23,23 @@ from .topic import Topic
 
 
 class TestBatches(Topic):
-    async def test_an_ask_sees_what_was_inserted_beside_it(self, store: Store) -> None:
+    async def test_an_ask_sees_inserts_of_its_batch(self, store: Store) -> None:
         answers = await store.write(Batch(inserts=[new_job("a"), new_job("b")], asks=[ask(limit=9)]))
         assert [record.id for record in answers.asks[0].records] == ["a", "b"]
 
-    async def test_an_ask_sees_what_was_put_back_beside_it(self, store: Store) -> None:
+    async def test_an_ask_sees_releases_of_its_batch(self, store: Store) -> None:
         claimed = await running(store)
         answers = await store.write(Batch(settles=[released(claimed)], asks=[ask("bob")]))
         [again] = answers.asks[0].records
         assert (again.id, again.holder, again.fence > claimed.fence) == (claimed.id, "bob", True)
 
-    async def test_an_ask_sees_what_was_changed_beside_it(self, store: Store) -> None:
+    async def test_an_ask_sees_changes_of_its_batch(self, store: Store) -> None:
         cancelled, later = await enqueue(store), await enqueue(store, delay=60.0)
         changes = [cancellation(cancelled), change(later, state=State.QUEUED, delay=0.0)]
         answers = await store.write(Batch(changes=changes, asks=[ask(limit=9)]))
         assert [record.id for record in answers.asks[0].records] == [later.id]
 
-    async def test_a_change_sees_what_was_settled_beside_it(self, store: Store) -> None:
+    async def test_a_change_sees_settlements_of_its_batch(self, store: Store) -> None:
         claimed = await running(store)
         ended = await job(store, claimed.id)
         ended.state = State.SUCCEEDED
@@ -49,12 +49,12 @@ class TestBatches(Topic):
         assert (list(answers.settles), list(answers.changes)) == ([True], [False, True])
         assert (await job(store, claimed.id)).reset_count == 1
 
-    async def test_an_insert_is_weighed_before_the_settlements_beside_it(self, store: Store) -> None:
+    async def test_an_insert_is_checked_before_settlements_of_its_batch(self, store: Store) -> None:
         claimed = await running(store, "a", key="k")
         answers = await store.write(Batch(inserts=[new_job("b", key="k")], settles=[succeeded(claimed)]))
         assert answers.inserts[0].outcome == "existing"
 
-    async def test_every_operation_is_answered_though_some_are_refused(self, store: Store) -> None:
+    async def test_every_operation_is_answered_if_some_are_refused(self, store: Store) -> None:
         await insert(store, new_job("a"), new_job("b"), new_job("taken", nonce=1, queue="other"))
         first, second = await claim(store, limit=2)
         await settle(store, released(first))
@@ -83,7 +83,7 @@ class TestBatches(Topic):
         assert all(answers.settles)
         assert len(answers.settles) == 2000
 
-    async def test_a_settlement_and_the_next_claim_are_one_exchange(self, store: Store) -> None:
+    async def test_a_settlement_and_the_next_claim_share_a_batch(self, store: Store) -> None:
         await insert(store, new_job("a"), new_job("b"), new_job("c"))
         current = (await claim(store))[0]
         seen = [current.id]
@@ -112,7 +112,7 @@ class TestManyChanges(Topic):
         assert [await gone(store, id) for id in "1357"] == [True] * 4
         assert [(await job(store, id)).state for id in "24"] == [State.DEAD] * 2
 
-    async def test_a_later_change_of_a_batch_sees_an_earlier_one_of_the_same_job(self, store: Store) -> None:
+    async def test_a_change_sees_earlier_changes_of_its_batch(self, store: Store) -> None:
         first, second = await enqueue(store, key="k"), await enqueue(store)
         cancelled = await job(store, first.id)
         cancelled.state = State.CANCELLED

@@ -50,7 +50,7 @@ class TestCancel(Topic):
 
 
 class TestRetry(Topic):
-    async def test_an_ended_job_lives_again_from_attempt_0(self, store: Store) -> None:
+    async def test_a_retried_job_starts_with_attempt_0(self, store: Store) -> None:
         record = await running(store)
         await settle(store, dead(record, error="E"))
         assert await apply(store, retrial(await job(store, record.id)))
@@ -61,7 +61,7 @@ class TestRetry(Topic):
         claim = await claim_one(store)
         assert (claim.attempt, claim.fence > record.fence) == (1, True)
 
-    async def test_a_retried_job_is_past_no_retention(self, store: Store, harness: Harness) -> None:
+    async def test_a_retried_job_has_no_retention(self, store: Store, harness: Harness) -> None:
         record = await running(store)
         await settle(store, succeeded(record, keep=harness.unit))
         await apply(store, retrial(await job(store, record.id)))
@@ -97,12 +97,12 @@ class TestChanges(Topic):
         assert await apply(store, change(record, state=State.QUEUED, delay=0.0))
         assert (await claim_one(store)).id == record.id
 
-    async def test_a_queued_job_can_be_put_off(self, store: Store) -> None:
+    async def test_a_queued_job_can_be_delayed(self, store: Store) -> None:
         record = await enqueue(store)
         assert await apply(store, change(record, state=State.SCHEDULED, delay=60.0))
         assert await claim(store) == []
 
-    async def test_a_running_job_can_be_ended_from_outside(self, store: Store) -> None:
+    async def test_an_operator_can_end_a_running_job(self, store: Store) -> None:
         record = await running(store)
         assert await apply(
             store, change(record, state=State.DEAD, error="monitor", traceback="tb", result=b"r", keep=None)
@@ -113,14 +113,14 @@ class TestChanges(Topic):
         assert ended.expires_at is None
         assert [seen.jobs for seen in await store.holders()] == [()]
 
-    async def test_a_running_job_can_be_put_back_from_outside(self, store: Store) -> None:
+    async def test_an_operator_can_release_a_running_job(self, store: Store) -> None:
         record = await running(store)
         assert await apply(store, change(record, state=State.QUEUED, delay=0.0))
         waiting = await job(store, record.id)
         assert (waiting.state, waiting.holder, waiting.started_at) == (State.QUEUED, None, None)
         assert (await claim_one(store, "bob")).fence > record.fence
 
-    async def test_a_change_leaves_what_it_does_not_name(self, store: Store) -> None:
+    async def test_a_change_keeps_other_fields(self, store: Store) -> None:
         record = await running(store, meta={"a": 1}, tags=("t",), key="k")
         assert await apply(store, change(record, progress=b"p"))
         changed = ("progress", "changed_at")
@@ -137,13 +137,13 @@ class TestChanges(Topic):
             assert after.meta == {"a": 1, "b": 2, "c": 3}
             assert as_dict(after, "meta", "changed_at") == as_dict(record, "meta", "changed_at")
 
-    async def test_doubts_can_be_lifted_from_a_quarantined(self, store: Store) -> None:
+    async def test_a_change_can_end_a_quarantine(self, store: Store) -> None:
         await settle(store, released(await running(store, "s"), quarantined=True, crashes=2))
         assert await apply(store, change(await job(store, "s"), quarantined=False, crashes=0))
         await enqueue(store, "a")
         assert [record.id for record in await claim(store, limit=9)] == ["s", "a"]
 
-    async def test_a_job_that_moved_on_is_not_changed(self, store: Store) -> None:
+    async def test_a_job_in_another_state_is_not_changed(self, store: Store) -> None:
         waiting = await enqueue(store)
         claimed = await claim_one(store)
         for stale in (cancellation(waiting), change(waiting, meta={"x": 1}), deletion(waiting)):
@@ -159,8 +159,8 @@ class TestChanges(Topic):
         assert await job(store, second.id) == second
 
     async def test_an_unknown_job_is_not_changed(self, store: Store) -> None:
-        assert not await apply(store, Change("nobody", State.QUEUED, 0, Patch(meta={"x": 1})))
-        assert not await apply(store, Change("nobody", State.QUEUED, 0, None))
+        assert not await apply(store, Change("unknown", State.QUEUED, 0, Patch(meta={"x": 1})))
+        assert not await apply(store, Change("unknown", State.QUEUED, 0, None))
 
     async def test_of_two_changes_of_the_state_in_one_batch_the_second_is_refused(self, store: Store) -> None:
         record = await enqueue(store)
@@ -169,7 +169,7 @@ class TestChanges(Topic):
 
 
 class TestDelete(Topic):
-    async def test_a_deleted_job_is_gone_in_whatever_state_it_was(self, store: Store) -> None:
+    async def test_a_job_can_be_deleted_in_every_state(self, store: Store) -> None:
         ended = await running(store, queue="a")
         await settle(store, succeeded(ended))
         claimed = await running(store, queue="b")
@@ -186,7 +186,7 @@ class TestDelete(Topic):
         answers = await store.write(Batch(changes=[deletion(record), deletion(record)]))
         assert list(answers.changes) == [True, False]
 
-    async def test_neighbours_of_a_deleted_job_stay(self, store: Store) -> None:
+    async def test_a_deletion_keeps_other_jobs(self, store: Store) -> None:
         await insert(store, new_job("a"), new_job("b"), new_job("c"))
         await apply(store, deletion(await job(store, "b")))
         assert [record.id for record in await claim(store, limit=9)] == ["a", "c"]

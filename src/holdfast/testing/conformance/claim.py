@@ -1,4 +1,4 @@
-"""Claim: a job is handed to one holder, counted, and fenced."""
+"""Claim: a job is assigned to one holder, its attempt is counted, and its fence raised."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .topic import Topic, requires
 
 
 class TestClaim(Topic):
-    async def test_a_claim_says_whose_it_is(self, store: Store) -> None:
+    async def test_a_claim_has_holder_fence_and_token(self, store: Store) -> None:
         await enqueue(store, "a")
         wish = ask("ann")
         before = await store.now()
@@ -21,20 +21,20 @@ class TestClaim(Topic):
         assert record.started_at is not None
         assert before <= record.started_at <= await store.now()
 
-    async def test_a_claim_is_what_the_store_keeps(self, store: Store) -> None:
+    async def test_a_claim_returns_the_stored_record(self, store: Store) -> None:
         record = await running(store, payload=b'{"x": 1}', meta={"m": 1}, tags=("t",))
         assert await job(store, record.id) == record
 
-    async def test_a_running_job_is_claimed_by_nobody_else(self, store: Store) -> None:
+    async def test_a_running_job_is_not_claimed_again(self, store: Store) -> None:
         await running(store)
         assert await claim(store, "bob") == []
         assert await claim(store, "ann") == []
 
-    async def test_an_ended_job_is_claimed_by_nobody(self, store: Store) -> None:
+    async def test_an_ended_job_is_not_claimed(self, store: Store) -> None:
         await settle(store, succeeded(await running(store)))
         assert await claim(store) == []
 
-    async def test_two_asks_in_one_batch_share_nothing(self, store: Store) -> None:
+    async def test_two_asks_of_a_batch_get_different_jobs(self, store: Store) -> None:
         await insert(store, *(new_job() for _ in range(5)))
         answers = await store.write(Batch(asks=[ask("ann", limit=3), ask("bob", limit=3)]))
         ids = [record.id for claims in answers.asks for record in claims.records]
@@ -46,7 +46,7 @@ class TestClaim(Topic):
         assert len(await claim(store, limit=2)) == 2
         assert len(await claim(store, limit=100)) == 3
 
-    async def test_a_limit_of_nothing_claims_nothing(self, store: Store) -> None:
+    async def test_a_limit_of_0_claims_nothing(self, store: Store) -> None:
         await enqueue(store, "a")
         assert await claim(store, limit=0) == []
         assert (await job(store, "a")).state == State.QUEUED
@@ -55,7 +55,7 @@ class TestClaim(Topic):
         await insert(store, new_job(queue="one"), new_job(queue="one"), new_job(queue="two"), new_job(queue="two"))
         assert len(await claim(store, "ann", "one", "two", limit=3)) == 3
 
-    async def test_only_the_queues_that_were_named_are_served(self, store: Store) -> None:
+    async def test_only_given_queues_are_served(self, store: Store) -> None:
         await insert(store, new_job("a", queue="one"), new_job("b", queue="two"), new_job("c", queue="three"))
         assert {record.id for record in await claim(store, "ann", "one", "three", limit=9)} == {"a", "c"}
 
@@ -64,7 +64,7 @@ class TestClaim(Topic):
         records = await claim(store, "ann", "default", "default", limit=9)
         assert [(record.id, record.fence) for record in records] == [("a", 1), ("b", 1)]
 
-    async def test_only_the_tasks_that_were_named_are_served(self, store: Store) -> None:
+    async def test_only_given_tasks_are_served(self, store: Store) -> None:
         await insert(
             store, new_job("a", task="x"), new_job("b", task="y"), new_job("c", task="z"), new_job("d", task="y")
         )
@@ -72,7 +72,7 @@ class TestClaim(Topic):
         assert await claim(store, limit=9, tasks=("y",)) == []
         assert (await job(store, "a")).state == State.QUEUED
 
-    async def test_no_tasks_named_means_no_job(self, store: Store) -> None:
+    async def test_an_ask_without_tasks_gets_no_job(self, store: Store) -> None:
         await enqueue(store)
         assert await claim(store, tasks=()) == []
 
@@ -104,18 +104,18 @@ class TestAttempts(Topic):
             record = await claim_one(store)
             assert record.attempt == number
 
-    async def test_a_release_gives_its_attempt_back(self, store: Store) -> None:
+    async def test_a_release_is_not_charged(self, store: Store) -> None:
         record = await running(store)
         assert await settle(store, released(record))
         assert (await job(store, record.id)).attempt == 0
         assert (await claim_one(store)).attempt == 1
 
-    async def test_a_snooze_gives_its_attempt_back(self, store: Store, harness: Harness) -> None:
+    async def test_a_snooze_is_not_charged(self, store: Store, harness: Harness) -> None:
         record = await running(store)
         assert await settle(store, snoozed(record, delay=harness.unit))
         assert (await job(store, record.id)).attempt == 0
 
-    async def test_a_fence_rises_with_every_claim_and_is_never_given_back(self, store: Store) -> None:
+    async def test_a_fence_rises_with_every_claim_also_after_a_release(self, store: Store) -> None:
         fences: list[int] = []
         await enqueue(store)
         for end in (released, failed, released, failed):
@@ -139,7 +139,7 @@ class TestAttempts(Topic):
         assert record.token == 2**62 - 1
         assert await settle(store, succeeded(record, nonce=2**62 - 1))
 
-    async def test_a_claim_forgets_the_process_of_the_one_before(self, store: Store) -> None:
+    async def test_a_claim_clears_the_pid_of_the_previous_one(self, store: Store) -> None:
         record = await running(store)
         await settle(store, failed(record))
         again = await claim_one(store, "bob")

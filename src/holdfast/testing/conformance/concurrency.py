@@ -1,4 +1,4 @@
-"""Concurrency: many writers at once, and still one job per key, one holder per job, one end per claim."""
+"""Concurrency: with many concurrent writers, one job per key, one holder per job, one end per claim."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .harness import Harness
 from .topic import Topic
 
 LIMIT = 60.0
-"""Seconds after which work that does not end is taken for stuck."""
+"""Seconds after which unfinished work counts as stuck."""
 
 
 async def crowd(store: Store, harness: Harness, size: int) -> list[Store]:
@@ -43,7 +43,7 @@ class TestConcurrency(Topic):
             await asyncio.gather(*(insert(stores[n % 4], new_job(max_depth=7)) for n in range(40)))
         assert len(await every(store)) == 7
 
-    async def test_nothing_is_claimed_twice_and_nothing_is_left(self, store: Store, harness: Harness) -> None:
+    async def test_concurrent_claims_take_every_job_once(self, store: Store, harness: Harness) -> None:
         names = {f"{n}" for n in range(200)}
         await insert(store, *(new_job(name) for name in names))
         stores = await crowd(store, harness, 8)
@@ -87,7 +87,7 @@ class TestConcurrency(Topic):
         assert len(records) == len(done) == 90
         assert {(record.state, record.attempt) for record in records} == {(State.SUCCEEDED, 1)}
 
-    async def test_of_many_ends_of_one_claim_one_is_written(self, store: Store, harness: Harness) -> None:
+    async def test_one_of_many_concurrent_ends_of_a_claim_is_written(self, store: Store, harness: Harness) -> None:
         stores = await crowd(store, harness, 6)
         for _ in range(5):
             claimed = await running(store)
@@ -106,7 +106,7 @@ class TestConcurrency(Topic):
             assert (await job(store, claimed.id)).state == winner.state
             await claim(store, limit=9)
 
-    async def test_a_heartbeat_and_a_sweep_at_once_agree_on_the_outcome(self, store: Store, harness: Harness) -> None:
+    async def test_a_concurrent_heartbeat_and_sweep_agree_on_the_outcome(self, store: Store, harness: Harness) -> None:
         other = await harness.another(store)
         ann = holder("ann", harness.lease)
         for _ in range(10):
@@ -121,7 +121,7 @@ class TestConcurrency(Topic):
             for leftover in await claim(store, "bob", limit=9):
                 await settle(store, succeeded(leftover))
 
-    async def test_counting_by_compare_and_set_counts_everything(self, store: Store, harness: Harness) -> None:
+    async def test_concurrent_compare_and_set_loses_no_update(self, store: Store, harness: Harness) -> None:
         stores = await crowd(store, harness, 4)
 
         async def count(mine: Store) -> None:

@@ -1,4 +1,4 @@
-"""Due: a claim itself makes due jobs ready; nothing else has to move them."""
+"""Due jobs: a claim itself makes due jobs ready."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TestDue(Topic):
         assert (await claim_one(store)).id == "a"
 
     @requires("manual_time")
-    async def test_a_job_is_due_at_its_very_instant(self, store: Store, harness: Harness) -> None:
+    async def test_a_job_is_due_exactly_at_its_time(self, store: Store, harness: Harness) -> None:
         await enqueue(store, "a", run_at=await store.now() + MICROS)
         await harness.pass_time(1.0 - 1 / MICROS)
         assert await claim(store) == []
@@ -49,7 +49,7 @@ class TestDue(Topic):
         await harness.pass_time(3 * harness.unit)
         assert (await claim_one(store)).id == record.id
 
-    async def test_an_empty_answer_says_when_the_next_job_is_due(self, store: Store, harness: Harness) -> None:
+    async def test_an_empty_answer_has_the_next_due_time(self, store: Store, harness: Harness) -> None:
         await insert(
             store, new_job(delay=9 * harness.unit), new_job(delay=5 * harness.unit), new_job(queue="other", delay=1)
         )
@@ -62,12 +62,12 @@ class TestDue(Topic):
         due_in = (await answer_to(store, ask("ann", "a", "b"))).due_in
         assert due_in == pytest.approx(5 * harness.unit, abs=harness.unit)
 
-    async def test_a_failed_job_counts_among_those_that_will_be_due(self, store: Store, harness: Harness) -> None:
+    async def test_the_next_due_time_includes_failed_jobs(self, store: Store, harness: Harness) -> None:
         await settle(store, failed(await running(store), delay=5 * harness.unit))
         due_in = (await answer_to(store, ask())).due_in
         assert due_in == pytest.approx(5 * harness.unit, abs=harness.unit)
 
-    async def test_nothing_is_due_where_nothing_waits(self, store: Store) -> None:
+    async def test_an_empty_queue_has_no_due_time(self, store: Store) -> None:
         await running(store)
         assert (await answer_to(store, ask())).due_in is None
 

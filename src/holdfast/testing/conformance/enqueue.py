@@ -1,4 +1,4 @@
-"""Enqueue: what is inserted is there, as it was given, or the answer says why not."""
+"""Enqueue: an inserted job is stored as given, or the answer has the reason why not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TestEnqueue(Topic):
         assert (record.result, record.error, record.traceback, record.history) == (None, None, None, ())
         assert (record.progress, record.checkpoint) == (None, None)
 
-    async def test_everything_that_was_given_is_kept(self, store: Store) -> None:
+    async def test_every_given_field_is_kept(self, store: Store) -> None:
         given = {
             "task": "mail.send",
             "queue": "mail",
@@ -42,7 +42,7 @@ class TestEnqueue(Topic):
         record = await enqueue(store, "a", **given)
         assert {name: getattr(record, name) for name in given} == given
 
-    async def test_an_optional_part_that_was_left_out_stays_out(self, store: Store) -> None:
+    async def test_an_omitted_option_stays_empty(self, store: Store) -> None:
         record = await enqueue(store)
         assert (record.timeout, record.key, record.retry, record.tags, record.meta) == (None, None, None, (), {})
 
@@ -146,13 +146,13 @@ class TestDepth(Topic):
         assert (await insert(store, new_job("c", max_depth=2)))[0].outcome == "full"
         assert (await insert(store, new_job("c", max_depth=3)))[0].outcome == "created"
 
-    async def test_running_and_ended_jobs_leave_room(self, store: Store) -> None:
+    async def test_running_and_ended_jobs_do_not_count_as_waiting(self, store: Store) -> None:
         await insert(store, new_job("a"), new_job("b"))
         first, _second = await claim(store, limit=2)
         await settle(store, succeeded(first))
         assert (await insert(store, new_job(max_depth=1)))[0].outcome == "created"
 
-    async def test_a_cancelled_job_leaves_room(self, store: Store) -> None:
+    async def test_a_cancelled_job_does_not_count_as_waiting(self, store: Store) -> None:
         await apply(store, cancellation(await enqueue(store)))
         assert (await insert(store, new_job(max_depth=1)))[0].outcome == "created"
 

@@ -1,4 +1,4 @@
-"""Fences: nothing ends or extends a claim but its own fence and its own token."""
+"""Fences: only its own fence and token end or extend a claim."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ every_end = pytest.mark.parametrize(
 
 
 async def taken_over(store: Store) -> tuple[Record, Record]:
-    """One job, claimed by ann, put back, and claimed by bob: the claim that has ended, and the one that holds."""
+    """One job, claimed by ann, released, and claimed by bob: the ended claim, and the current one."""
     first = await running(store, by="ann")
     assert await settle(store, released(first))
     return first, await claim_one(store, "bob")
@@ -75,7 +75,7 @@ class TestFences(Topic):
         assert await job(store, second.id) == second
 
     @every_end
-    async def test_settle_refuses_a_fence_of_the_future(self, store: Store, end: End) -> None:
+    async def test_settle_refuses_a_higher_fence(self, store: Store, end: End) -> None:
         claim = await running(store)
         assert not await settle(store, end(forged(claim, fence=claim.fence + 1)))
         assert await job(store, claim.id) == claim
@@ -100,13 +100,13 @@ class TestFences(Topic):
         )
         assert await job(store, second.id) == second
 
-    async def test_the_claim_that_holds_is_settled_after_all_refusals(self, store: Store) -> None:
+    async def test_the_current_claim_can_be_settled_after_refusals(self, store: Store) -> None:
         first, second = await taken_over(store)
         assert not await settle(store, dead(first))
         assert await settle(store, succeeded(second))
         assert (await job(store, second.id)).state == State.SUCCEEDED
 
-    async def test_a_late_holder_may_settle_while_nobody_has_ended_its_claim(self, store: Store) -> None:
+    async def test_a_late_holder_may_settle_a_claim_that_has_not_ended(self, store: Store) -> None:
         claim = await running(store)
         await store.leave(["ann"])
         assert [lost.record.id for lost in await store.expired(9)] == [claim.id]
@@ -119,7 +119,7 @@ class TestFences(Topic):
         assert not await settle(store, end(claim))
         assert await store.get([claim.id]) == [None]
 
-    async def test_a_claim_of_a_deleted_job_does_not_pass_for_one_of_its_successor(self, store: Store) -> None:
+    async def test_a_claim_of_a_deleted_job_cannot_settle_a_new_job_of_its_id(self, store: Store) -> None:
         await insert(store, new_job("same", nonce=1))
         old = await claim_one(store)
         await apply(store, deletion(old))
@@ -129,14 +129,14 @@ class TestFences(Topic):
         assert not await note(store, says(forged(old, seq=new.seq), progress=b"x"))
         assert await job(store, "same") == new
 
-    async def test_a_claim_ended_by_an_operator_is_lost_to_its_holder(self, store: Store) -> None:
+    async def test_a_holder_cannot_settle_a_claim_that_an_operator_ended(self, store: Store) -> None:
         claim = await running(store)
         assert await apply(store, change(claim, state=State.FAILED, delay=60.0, error="monitor: gone"))
         assert not await settle(store, succeeded(claim))
         assert not await note(store, says(claim, progress=b"x"))
         assert (await job(store, claim.id)).error == "monitor: gone"
 
-    async def test_a_claim_of_a_former_life_is_refused(self, store: Store) -> None:
+    async def test_a_claim_from_before_a_retry_is_refused(self, store: Store) -> None:
         claim = await running(store)
         await settle(store, dead(claim))
         await apply(store, retrial(await job(store, claim.id)))
@@ -146,12 +146,12 @@ class TestFences(Topic):
         assert not await settle(store, succeeded(claim))
 
     @pytest.mark.parametrize("wish", [{"cancel": True}, {"meta": {"seen": True}}], ids=["cancel", "meta"])
-    async def test_a_change_beside_the_claim_leaves_the_claim_alone(self, store: Store, wish: dict[str, Any]) -> None:
+    async def test_a_change_of_other_fields_keeps_the_claim(self, store: Store, wish: dict[str, Any]) -> None:
         claim = await running(store)
         assert await apply(store, change(claim, **wish))
         assert await settle(store, succeeded(claim))
 
-    async def test_a_settlement_of_one_job_never_touches_another(self, store: Store) -> None:
+    async def test_a_settlement_changes_only_its_job(self, store: Store) -> None:
         claim = await running(store, queue="one")
         other = await running(store, queue="two")
         bystander = await enqueue(store)

@@ -1,4 +1,4 @@
-"""How the suite handles one kind of store: makes it, opens it again, and lets its time pass."""
+"""How the suite uses one kind of store: creates it, reopens it, and advances its clock."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..clock import ManualClock
 
 
 class Harness(ABC):
-    """A store's place, and everything that was opened there during one test. `folder` is empty and its own."""
+    """The location of a store, and all stores opened there during one test. `folder` is empty at first."""
 
     features: ClassVar[frozenset[str]] = frozenset({"hints"})
     """What the suite can use beyond the store's own features; without `hints` listeners are never notified.
 
-    `manual_time`: time stands still between two pass_time(); `wall_jumps`: jump_wall() works;
+    `manual_time`: time passes only by pass_time(); `wall_jumps`: jump_wall() works;
     `reboots`: reboot() works; `write_count`: write_count() works.
     """
     unit: ClassVar[float] = 1.0
-    """The suite's step of time in seconds: small where it has to be waited for, yet longer than a slow round trip."""
+    """The time step of the suite in seconds: small if it has to be waited for, but longer than a slow round trip."""
     notify_limit: ClassVar[float] = 5.0
-    """Seconds within which a listener must ring for a hint to be worth having."""
+    """Seconds within which a listener must be notified."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,11 +31,11 @@ class Harness(ABC):
 
     @abstractmethod
     def connect(self) -> Store:
-        """An unopened store at this harness's place."""
+        """An unopened store at this location."""
 
     @abstractmethod
     async def pass_time(self, seconds: float) -> None:
-        """Let the store's clock move on by at least this much."""
+        """Advance the store's clock by at least this much."""
 
     @property
     def lease(self) -> float:
@@ -47,28 +47,28 @@ class Harness(ABC):
         return await self._open(self.connect())
 
     async def another(self, store: Store) -> Store:
-        """A second, opened connection to the same place."""
+        """A second, opened connection to the same store."""
         return await self._open(store.sibling())
 
     async def reopen(self, store: Store) -> Store:
-        """The same place as a restarted process would see it."""
+        """Close the store and open it again, like a restarted process."""
         await store.close()
         return await self._open(self.connect())
 
     async def jump_wall(self, seconds: float) -> None:
-        """Set the wall clock, while no time passes."""
+        """Change the wall clock without advancing the others."""
         raise NotImplementedError
 
     async def reboot(self, store: Store) -> Store:
-        """Restart the machine; the store as it is found afterwards."""
+        """Simulate a restart of the machine; the reopened store."""
         raise NotImplementedError
 
     async def write_count(self) -> int:
-        """A number that changes with every commit to the place."""
+        """A number that changes with every commit to the store."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Let go of everything that was opened."""
+        """Close all opened stores."""
         for store in reversed(self._opened):
             await store.close()
 
@@ -95,7 +95,7 @@ class ManualTimeHarness(Harness):
 
 
 class RealTimeHarness(Harness):
-    """For a store whose server keeps the time: steps are small, and are waited for."""
+    """For a store that uses its server's clock: steps are small, and the suite waits for them."""
 
     unit = 0.25
 

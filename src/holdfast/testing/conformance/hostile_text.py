@@ -1,4 +1,4 @@
-"""Hostile text: whatever passes the door is stored and found byte for byte."""
+"""Hostile text: every accepted text is stored and found byte for byte."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ every_bytes = pytest.mark.parametrize("data", BYTES, ids=range(len(BYTES)))
 
 class TestHostileText(Topic):
     @every_word
-    async def test_words_survive_as_ids_queues_tasks_keys_tags_and_meta(self, store: Store, word: str) -> None:
+    async def test_text_is_kept_in_ids_queues_tasks_keys_tags_and_meta(self, store: Store, word: str) -> None:
         new = new_job(word, queue=word, task=word, key=word, tags=(word, "plain"), meta={word: [word]}, codec=word)
         assert await insert(store, new) == [Inserted("created", word)]
         assert await insert(store, new_job("other", task=word, key=word)) == [Inserted("existing", word)]
@@ -47,7 +47,7 @@ class TestHostileText(Topic):
         assert (ended.error, ended.traceback) == (word, word)
 
     @every_word
-    async def test_words_survive_as_names_of_records(self, store: Store, word: str) -> None:
+    async def test_text_is_kept_in_names_of_records(self, store: Store, word: str) -> None:
         assert await store.put_record(word, word, word.encode(), expect=0)
         assert (await records_of(store, word))[word].value == word.encode()
 
@@ -58,7 +58,7 @@ class TestHostileText(Topic):
         assert [(queue.name, queue.paused) for queue in await store.stats()] == [(word, True)]
 
     @every_bytes
-    async def test_bytes_survive_as_payload_result_progress_and_checkpoint(self, store: Store, data: bytes) -> None:
+    async def test_bytes_are_kept_in_payload_result_progress_and_checkpoint(self, store: Store, data: bytes) -> None:
         claimed = await running(store, payload=data)
         assert claimed.payload == data
         assert await note(store, says(claimed, progress=data, checkpoint=data))
@@ -66,20 +66,20 @@ class TestHostileText(Topic):
         ended = await job(store, claimed.id)
         assert (ended.payload, ended.result, ended.progress, ended.checkpoint) == (data, data, data, data)
 
-    async def test_a_mebibyte_survives(self, store: Store) -> None:
+    async def test_a_mebibyte_is_kept(self, store: Store) -> None:
         data = bytes(range(256)) * 4096
         claimed = await running(store, payload=data)
         assert claimed.payload == data
         assert await settle(store, succeeded(claimed, result=data))
         assert (await job(store, claimed.id)).result == data
 
-    async def test_very_many_tags_survive(self, store: Store) -> None:
+    async def test_many_tags_are_kept(self, store: Store) -> None:
         tags = tuple(f"tag-{n}-{'y' * 200}" for n in range(200))
         record = await enqueue(store, tags=tags)
         assert record.tags == tags
         assert [found.id for found in await every(store, Where(tag=tags[77]))] == [record.id]
 
-    async def test_numbers_and_nothing_survive_in_meta(self, store: Store) -> None:
+    async def test_numbers_and_null_are_kept_in_meta(self, store: Store) -> None:
         meta: dict[str, Any] = {
             "big": 2**53,
             "small": -1,

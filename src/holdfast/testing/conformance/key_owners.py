@@ -39,19 +39,19 @@ class TestKeyOwners(Topic):
         assert await store.key_owners(["k", "l", "m"]) == [None, None, None]
         assert await insert(store, new_job("d", key="k")) == [Inserted("existing", "a")]
 
-    async def test_nobody_has_a_key_that_is_forgotten_or_was_never_given(self, store: Store, harness: Harness) -> None:
+    async def test_an_expired_or_unknown_key_has_no_owner(self, store: Store, harness: Harness) -> None:
         await settle(store, succeeded(await running(store, "a", key="k"), key_keep=2 * harness.unit))
         await harness.pass_time(3 * harness.unit)
         assert await store.key_owners(["k", "never"]) == [None, None]
         await store.tidy(100)
         assert await store.key_owners(["k"]) == [None]
 
-    async def test_nobody_has_the_key_of_a_job_that_is_gone(self, store: Store, harness: Harness) -> None:
+    async def test_the_key_of_a_removed_job_has_no_owner(self, store: Store, harness: Harness) -> None:
         await settle(store, succeeded(await running(store, "a", key="k"), keep=0.0, key_keep=60 * harness.unit))
         await apply(store, deletion(await enqueue(store, "b", key="l")))
         assert await store.key_owners(["k", "l"]) == [None, None]
 
-    async def test_a_key_belongs_to_the_job_that_took_it_last(self, store: Store) -> None:
+    async def test_a_key_belongs_to_its_newest_job(self, store: Store) -> None:
         await settle(store, dead(await running(store, "a", key="k"), key_keep=0.0))
         await enqueue(store, "b", key="k")
         assert await store.key_owners(["k"]) == ["b"]
@@ -66,7 +66,7 @@ class TestKeyOwners(Topic):
         assert await apply(store, retrial(await job(store, "a")))
         assert await store.key_owners(["k"]) == ["a"]
 
-    async def test_keys_are_reported_apart_exactly(self, store: Store) -> None:
+    async def test_keys_are_compared_exactly(self, store: Store) -> None:
         keys = ["k", "K", "k ", "ķ", "k\u0327", ""]
         for number, key in enumerate(keys):
             await enqueue(store, f"{number}", key=key)
@@ -82,14 +82,14 @@ class TestKeyOwners(Topic):
         owners = await store.key_owners([f"k{n}" for n in range(MANY)])
         assert owners == [None if n % 2 else f"{n}" for n in range(MANY)]
 
-    async def test_asking_writes_nothing(self, store: Store) -> None:
+    async def test_reading_owners_writes_nothing(self, store: Store) -> None:
         await enqueue(store, "a", key="k")
         before, cursor = await every(store), (await store.transitions(None, 10)).cursor
         await store.key_owners(["k", "free"])
         assert (await every(store), (await store.transitions(cursor, 10)).transitions) == (before, [])
         assert await insert(store, new_job("b", key="free")) == [Inserted("created", "b")]
 
-    async def test_while_many_insert_one_key_it_belongs_to_one_job(self, store: Store, harness: Harness) -> None:
+    async def test_a_key_of_concurrent_inserts_belongs_to_one_job(self, store: Store, harness: Harness) -> None:
         stores = [store, *[await harness.another(store) for _ in range(3)]]
 
         async def insert_and_ask(number: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Keys: the same key gives the same job while it is remembered."""
+"""Keys: the same key gives the same job while the key is kept."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class TestKeys(Topic):
         assert [(a.outcome, a.id) for a in answers] == [("created", "a"), ("existing", "a"), ("conflict", "a")]
         assert [record.id for record in await every(store)] == ["a"]
 
-    async def test_keys_are_reported_apart_exactly(self, store: Store) -> None:
+    async def test_keys_are_compared_exactly(self, store: Store) -> None:
         for key in ("k", "K", "k ", "ķ", "k\u0327", ""):
             [answer] = await insert(store, new_job(key=key))
             assert answer.outcome == "created", key
 
-    async def test_jobs_without_a_key_are_never_the_same(self, store: Store) -> None:
+    async def test_jobs_without_a_key_are_always_created(self, store: Store) -> None:
         assert [a.outcome for a in await insert(store, new_job("a"), new_job("b"))] == ["created", "created"]
 
     async def test_a_key_is_known_while_its_job_runs_and_waits_again(self, store: Store) -> None:
@@ -99,44 +99,44 @@ class TestForgottenKeys(Topic):
         assert await settle(store, failed(claim, key_keep=4 * harness.unit))
         assert (await insert(store, new_job(key="k")))[0] == Inserted("existing", "a")
 
-    async def test_deleting_an_ended_job_forgets_nothing_of_its_key(self, store: Store, harness: Harness) -> None:
+    async def test_deleting_an_ended_job_keeps_its_key(self, store: Store, harness: Harness) -> None:
         await settle(store, succeeded(await running(store, "a", key="k"), key_keep=4 * harness.unit))
         assert await apply(store, deletion(await job(store, "a")))
         assert await insert(store, new_job("b", key="k")) == [Inserted("existing", "a")]
 
-    async def test_deleting_a_living_job_frees_its_key(self, store: Store) -> None:
+    async def test_deleting_an_unfinished_job_frees_its_key(self, store: Store) -> None:
         assert await apply(store, deletion(await enqueue(store, "a", key="k")))
         assert await insert(store, new_job("b", key="k", payload=b"2")) == [Inserted("created", "b")]
 
-    async def test_a_retried_job_holds_its_key_for_as_long_as_it_lives(self, store: Store, harness: Harness) -> None:
+    async def test_a_retried_job_has_its_key_until_it_ends(self, store: Store, harness: Harness) -> None:
         await settle(store, dead(await running(store, "a", key="k"), key_keep=2 * harness.unit))
         assert await apply(store, retrial(await job(store, "a")))
         await harness.pass_time(3 * harness.unit)
         await store.tidy(100)
         assert await insert(store, new_job("b", key="k")) == [Inserted("existing", "a")]
 
-    async def test_an_old_job_does_not_end_the_key_of_its_successor(self, store: Store) -> None:
+    async def test_an_old_job_does_not_free_the_key_of_a_newer_one(self, store: Store) -> None:
         await settle(store, dead(await running(store, "a", key="k"), key_keep=0.0))
         await insert(store, new_job("b", key="k", delay=60.0))
         assert await apply(store, retrial(await job(store, "a")))
         await settle(store, succeeded(await claim_one(store), key_keep=0.0))
         assert await insert(store, new_job("c", key="k")) == [Inserted("existing", "b")]
 
-    async def test_deleting_an_old_job_leaves_the_key_to_its_successor(self, store: Store) -> None:
+    async def test_deleting_an_old_job_keeps_the_key_of_a_newer_one(self, store: Store) -> None:
         await settle(store, dead(await running(store, "a", key="k"), key_keep=0.0))
         await insert(store, new_job("b", key="k", delay=60.0))
         await apply(store, retrial(await job(store, "a")))
         assert await apply(store, deletion(await job(store, "a")))
         assert await insert(store, new_job("c", key="k")) == [Inserted("existing", "b")]
 
-    async def test_a_word_about_an_ended_job_leaves_its_key_as_it_is(self, store: Store, harness: Harness) -> None:
+    async def test_a_change_of_an_ended_job_keeps_the_expiry_of_its_key(self, store: Store, harness: Harness) -> None:
         await settle(store, succeeded(await running(store, "a", key="k"), key_keep=2 * harness.unit))
         assert await apply(store, change(await job(store, "a"), meta={"seen": True}))
         assert (await insert(store, new_job(key="k")))[0].outcome == "existing"
         await harness.pass_time(3 * harness.unit)
         assert (await insert(store, new_job(key="k")))[0].outcome == "created"
 
-    async def test_an_operators_end_keeps_the_key_as_long_as_it_says(self, store: Store, harness: Harness) -> None:
+    async def test_an_operators_end_sets_the_expiry_of_the_key(self, store: Store, harness: Harness) -> None:
         record = await running(store, "a", key="k")
         assert await apply(store, change(record, state=State.DEAD, keep=None, key_keep=2 * harness.unit))
         assert (await insert(store, new_job(key="k")))[0].outcome == "existing"

@@ -1,4 +1,4 @@
-"""Leases: they belong to the holder, and only the store's own clock ends them."""
+"""Leases: they belong to the holder, and expire only by the store's own clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .topic import Topic, requires
 
 
 class TestHeartbeats(Topic):
-    async def test_a_heartbeat_makes_a_holder_known(self, store: Store) -> None:
+    async def test_a_heartbeat_creates_a_holder(self, store: Store) -> None:
         ann = holder(
             "ann",
             30.0,
@@ -31,17 +31,17 @@ class TestHeartbeats(Topic):
         [seen] = await store.holders()
         assert (seen.holder, seen.heartbeat, seen.alive, seen.jobs) == (ann, heartbeat.heartbeat, True, ())
 
-    async def test_a_heartbeat_updates_what_is_known_of_a_holder(self, store: Store) -> None:
+    async def test_a_heartbeat_updates_a_holder(self, store: Store) -> None:
         await store.heartbeat([holder(slots=1)])
         await store.heartbeat([holder(slots=2, queues=("mail",))])
         [seen] = await store.holders()
         assert (seen.holder.slots, seen.holder.queues) == (2, ("mail",))
 
-    async def test_heartbeats_rise(self, store: Store) -> None:
+    async def test_heartbeat_numbers_rise(self, store: Store) -> None:
         heartbeats = [(await store.heartbeat([holder()]))[0].heartbeat for _ in range(4)]
         assert heartbeats == sorted(set(heartbeats))
 
-    async def test_a_heartbeat_says_what_the_holder_has(self, store: Store) -> None:
+    async def test_a_heartbeat_returns_the_claims_of_the_holder(self, store: Store) -> None:
         await insert(store, new_job("a"), new_job("b"), new_job("c"))
         first, second = await claim(store, "ann", limit=2)
         await claim(store, "bob")
@@ -50,12 +50,12 @@ class TestHeartbeats(Topic):
             (r.id, r.seq, r.fence, r.token, False) for r in (first, second)
         }
 
-    async def test_a_heartbeat_carries_a_request_to_cancel(self, store: Store) -> None:
+    async def test_a_heartbeat_reports_a_requested_cancellation(self, store: Store) -> None:
         await apply(store, cancellation(await running(store)))
         [heartbeat] = await store.heartbeat([holder()])
         assert [held.cancel for held in heartbeat.held] == [True]
 
-    async def test_a_heartbeat_leaves_out_what_was_lost(self, store: Store) -> None:
+    async def test_a_heartbeat_omits_lost_claims(self, store: Store) -> None:
         first = await running(store)
         await settle(store, released(first))
         await claim_one(store, "bob")
@@ -68,13 +68,13 @@ class TestHeartbeats(Topic):
         heartbeats = await store.heartbeat([holder("bob"), holder("cyd"), holder("ann")])
         assert [[held.id for held in heartbeat.held] for heartbeat in heartbeats] == [["b"], [], ["a"]]
 
-    async def test_no_holders_heartbeat_in_vain(self, store: Store) -> None:
+    async def test_a_heartbeat_without_holders_is_empty(self, store: Store) -> None:
         assert await store.heartbeat([]) == []
         assert await store.holders() == []
 
 
 class TestLeases(Topic):
-    async def test_a_lease_holds_until_it_ends(self, store: Store, harness: Harness) -> None:
+    async def test_a_lease_is_valid_until_it_expires(self, store: Store, harness: Harness) -> None:
         await running(store, by=holder("ann", harness.lease))
         await harness.pass_time(harness.lease * 0.75)
         assert await store.expired(9) == []
@@ -92,7 +92,7 @@ class TestLeases(Topic):
         await harness.pass_time(harness.lease * 1.25)
         assert len(await store.expired(9)) == 2
 
-    async def test_a_claim_renews_a_lease_of_which_half_is_spent(self, store: Store, harness: Harness) -> None:
+    async def test_a_claim_renews_a_lease_after_half_of_it(self, store: Store, harness: Harness) -> None:
         ann = holder("ann", harness.lease)
         await running(store, by=ann)
         await harness.pass_time(harness.lease * 0.75)
@@ -100,7 +100,7 @@ class TestLeases(Topic):
         await harness.pass_time(harness.lease * 0.75)
         assert await store.expired(9) == []
 
-    async def test_a_claim_renews_a_lease_that_has_ended(self, store: Store, harness: Harness) -> None:
+    async def test_a_claim_renews_an_expired_lease(self, store: Store, harness: Harness) -> None:
         ann = holder("ann", harness.lease)
         await store.heartbeat([ann])
         await harness.pass_time(harness.lease * 1.5)
@@ -139,7 +139,7 @@ class TestLeases(Topic):
 
 
 class TestHolders(Topic):
-    async def test_a_claim_makes_its_holder_known(self, store: Store) -> None:
+    async def test_a_claim_creates_its_holder(self, store: Store) -> None:
         claim = await running(store, by="ann")
         [seen] = await store.holders()
         assert (seen.holder.id, seen.alive, seen.jobs) == ("ann", True, (claim.id,))
@@ -151,14 +151,14 @@ class TestHolders(Topic):
         assert seen.alive
         assert seen.age == pytest.approx(2 * harness.unit, abs=harness.unit)
 
-    async def test_a_dead_holder_is_kept_while_it_has_jobs(self, store: Store, harness: Harness) -> None:
+    async def test_an_expired_holder_is_kept_while_it_has_jobs(self, store: Store, harness: Harness) -> None:
         claim = await running(store, by=holder("ann", harness.lease))
         await harness.pass_time(harness.lease * 50)
         await store.tidy(100)
         [seen] = await store.holders()
         assert (seen.alive, seen.jobs) == (False, (claim.id,))
 
-    async def test_a_dead_holder_without_jobs_is_tidied_away(self, store: Store, harness: Harness) -> None:
+    async def test_an_expired_holder_without_jobs_is_removed(self, store: Store, harness: Harness) -> None:
         claim = await running(store, by=holder("ann", harness.lease))
         await settle(store, succeeded(claim))
         assert (await store.tidy(100)).holders == 0
@@ -166,7 +166,7 @@ class TestHolders(Topic):
         assert (await store.tidy(100)).holders == 1
         assert await store.holders() == []
 
-    async def test_a_holder_that_leaves_without_jobs_is_forgotten(self, store: Store) -> None:
+    async def test_a_holder_that_leaves_without_jobs_is_removed(self, store: Store) -> None:
         await store.heartbeat([holder("ann"), holder("bob")])
         await store.leave(["ann"])
         assert [seen.holder.id for seen in await store.holders()] == ["bob"]
@@ -178,8 +178,8 @@ class TestHolders(Topic):
         assert (seen.alive, seen.jobs) == (False, (claim.id,))
         assert [lost.record.id for lost in await store.expired(9)] == [claim.id]
 
-    async def test_a_stranger_may_leave(self, store: Store) -> None:
-        await store.leave(["nobody"])
+    async def test_an_unknown_holder_may_leave(self, store: Store) -> None:
+        await store.leave(["unknown"])
         await store.leave([])
         assert await store.holders() == []
 
@@ -190,19 +190,19 @@ class TestHolders(Topic):
         assert len(heartbeat.held) == 1
         assert await store.expired(9) == []
 
-    async def test_jobs_of_a_holder_come_and_go(self, store: Store) -> None:
+    async def test_a_holder_lists_its_running_jobs(self, store: Store) -> None:
         await insert(store, new_job("a"), new_job("b"))
         first, _second = await claim(store, "ann", limit=2)
         await settle(store, succeeded(first))
         [seen] = await store.holders()
         assert seen.jobs == ("b",)
 
-    async def test_claims_in_one_batch_know_their_holders(self, store: Store) -> None:
+    async def test_claims_of_one_batch_have_their_own_holders(self, store: Store) -> None:
         await insert(store, new_job(), new_job())
         await store.write(Batch(asks=[ask("ann"), ask("bob")]))
         assert {seen.holder.id: len(seen.jobs) for seen in await store.holders()} == {"ann": 1, "bob": 1}
 
-    async def test_an_ask_in_vain_holds_nothing(self, store: Store) -> None:
+    async def test_an_empty_claim_has_no_jobs(self, store: Store) -> None:
         assert await claim(store, "ann") == []
         waiting = await enqueue(store)
         assert (await job(store, waiting.id)).holder is None

@@ -1,4 +1,4 @@
-"""Limit keys: how many jobs of one name run, how often one starts, and whose turn it is, over all claims."""
+"""Limit keys: concurrency limits, rate limits and fair order, over all claims."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ async def taken(store: Store, limit: int = 99, **options: Any) -> list[str]:
     return [record.id for record in await claim(store, limit=limit, **options)]
 
 
-async def held(store: Store, limit_key: str) -> list[str]:
+async def deferred(store: Store, limit_key: str) -> list[str]:
     return sorted(record.id for record in await every(store, Where(waiting_for=Waiting("limit", limit_key))))
 
 
 class TestRunningAtOnce(Topic):
     limit_key = LimitKey("l", concurrency=2)
 
-    async def test_a_full_limit_key_is_skipped_and_nobody_behind_it_waits(self, store: Store) -> None:
+    async def test_a_full_limit_key_is_skipped_and_later_jobs_are_claimed(self, store: Store) -> None:
         await insert(store, *limited("a", 5, self.limit_key), new_job("z"))
         assert await taken(store) == ["a0", "a1", "z"]
-        assert await held(store, "l") == ["a2", "a3", "a4"]
+        assert await deferred(store, "l") == ["a2", "a3", "a4"]
         assert (await job(store, "a2")).state == State.BLOCKED
 
-    async def test_one_claim_at_a_time_counts_too(self, store: Store) -> None:
+    async def test_single_claims_count_against_a_limit(self, store: Store) -> None:
         await insert(store, *limited("a", 4, self.limit_key))
         assert [await taken(store, 1), await taken(store, 1), await taken(store, 1)] == [["a0"], ["a1"], []]
 
     @requires("wall_jumps")
     @pytest.mark.parametrize("jump", [61 * 60.0, 26 * 3600.0], ids=["+61 min", "+26 h"])
-    async def test_room_made_by_a_process_whose_clock_is_ahead_is_used_by_others(
+    async def test_capacity_freed_by_a_process_whose_clock_is_ahead_is_used_by_others(
         self, store: Store, harness: Harness, jump: float
     ) -> None:
         await insert(store, *limited("a", 4, self.limit_key))
@@ -66,7 +66,7 @@ class TestRunningAtOnce(Topic):
         await harness.jump_wall(-jump)
         assert await taken(store) == ["a2"]
 
-    async def test_an_end_makes_room_for_the_next(self, store: Store) -> None:
+    async def test_an_end_frees_capacity(self, store: Store) -> None:
         await insert(store, *limited("a", 4, self.limit_key))
         first, _ = await claim(store, limit=9)
         assert await taken(store) == []
@@ -74,14 +74,14 @@ class TestRunningAtOnce(Topic):
         assert await taken(store) == ["a2"]
         assert await taken(store) == []
 
-    async def test_an_end_and_an_ask_in_one_batch_fill_the_room(self, store: Store) -> None:
+    async def test_an_ask_uses_capacity_that_its_batch_frees(self, store: Store) -> None:
         await insert(store, *limited("a", 4, self.limit_key))
         first, second = await claim(store, limit=9)
         await taken(store)
         answers = await store.write(Batch(settles=[succeeded(first), succeeded(second)], asks=[ask(limit=9)]))
         assert [record.id for record in answers.asks[0].records] == ["a2", "a3"]
 
-    async def test_every_way_out_of_running_makes_room(self, store: Store, harness: Harness) -> None:
+    async def test_every_end_of_a_claim_frees_capacity(self, store: Store, harness: Harness) -> None:
         await insert(store, *limited("a", 4, LimitKey("l", concurrency=1)))
         first = await claim_one(store)
         assert await taken(store) == []
@@ -94,14 +94,14 @@ class TestRunningAtOnce(Topic):
         await settle(store, swept(lost, crashes=0))
         assert await taken(store, by="bob") == ["a1"]
 
-    async def test_a_job_put_back_stands_before_those_that_are_held(self, store: Store) -> None:
+    async def test_a_released_job_comes_before_deferred_jobs(self, store: Store) -> None:
         await insert(store, *limited("a", 3, LimitKey("l", concurrency=1)))
         first = await claim_one(store)
         await taken(store)
         await settle(store, released(first))
         assert await taken(store) == ["a0"]
 
-    async def test_held_jobs_keep_their_order(self, store: Store) -> None:
+    async def test_deferred_jobs_keep_their_order(self, store: Store) -> None:
         limit_key = LimitKey("l", concurrency=1)
         await insert(
             store,
@@ -118,13 +118,13 @@ class TestRunningAtOnce(Topic):
             order.append(one.id)
         assert order == ["urgent", "a", "b", "low"]
 
-    async def test_limit_keys_do_not_mind_each_other(self, store: Store) -> None:
+    async def test_limit_keys_are_independent(self, store: Store) -> None:
         await insert(
             store, *limited("a", 3, LimitKey("l", concurrency=1)), *limited("b", 3, LimitKey("m", concurrency=1))
         )
         assert await taken(store) == ["a0", "b0"]
 
-    async def test_a_limit_key_is_one_over_all_queues(self, store: Store) -> None:
+    async def test_a_limit_key_is_shared_by_all_queues(self, store: Store) -> None:
         limit_key = LimitKey("l", concurrency=1)
         await insert(store, new_job("a", limit_key=limit_key, queue="x"), new_job("b", limit_key=limit_key, queue="y"))
         one = await claim_one(store, "ann", "x")
@@ -132,7 +132,7 @@ class TestRunningAtOnce(Topic):
         await settle(store, succeeded(one))
         assert (await claim_one(store, "bob", "y")).id == "b"
 
-    async def test_a_ready_job_that_is_cancelled_makes_room(self, store: Store) -> None:
+    async def test_cancelling_a_ready_job_frees_capacity(self, store: Store) -> None:
         await insert(
             store,
             *limited("a", 3, LimitKey("l", concurrency=1)),
@@ -147,7 +147,7 @@ class TestRunningAtOnce(Topic):
         assert await apply(store, cancellation(seen))
         assert await taken(store) == ["a1"]
 
-    async def test_held_jobs_can_be_cancelled_and_deleted(self, store: Store) -> None:
+    async def test_deferred_jobs_can_be_cancelled_and_deleted(self, store: Store) -> None:
         await insert(store, *limited("a", 4, LimitKey("l", concurrency=1)))
         first = await claim_one(store)
         await taken(store)
@@ -156,7 +156,7 @@ class TestRunningAtOnce(Topic):
         await settle(store, succeeded(first))
         assert await taken(store) == ["a3"]
 
-    async def test_a_due_job_of_a_full_limit_key_is_held_too(self, store: Store, harness: Harness) -> None:
+    async def test_a_due_job_of_a_full_limit_key_is_deferred(self, store: Store, harness: Harness) -> None:
         limit_key = LimitKey("l", concurrency=1)
         await insert(store, new_job("a", limit_key=limit_key), new_job("b", limit_key=limit_key, delay=harness.unit))
         first = await claim_one(store)
@@ -165,15 +165,15 @@ class TestRunningAtOnce(Topic):
         await settle(store, succeeded(first))
         assert await taken(store) == ["b"]
 
-    async def test_a_quarantined_is_held_like_any_other(self, store: Store) -> None:
+    async def test_a_quarantined_job_is_deferred(self, store: Store) -> None:
         limit_key = LimitKey("l", concurrency=1)
         await insert(store, *limited("a", 2, limit_key))
         await settle(store, released(await claim_one(store), quarantined=True))
         assert await taken(store) == ["a0"]
         assert await taken(store, by="bob") == []
-        assert await held(store, "l") == ["a1"]
+        assert await deferred(store, "l") == ["a1"]
 
-    async def test_it_holds_over_a_new_connection(self, store: Store, harness: Harness) -> None:
+    async def test_limits_apply_after_a_new_connection(self, store: Store, harness: Harness) -> None:
         await insert(store, *limited("a", 3, LimitKey("l", concurrency=1)))
         first = await claim_one(store)
         await taken(store)
@@ -182,7 +182,7 @@ class TestRunningAtOnce(Topic):
         await settle(store, succeeded(first))
         assert await taken(store) == ["a1"]
 
-    async def test_more_held_jobs_than_one_claim_sets_aside(self, store: Store) -> None:
+    async def test_more_jobs_than_one_claim_defers(self, store: Store) -> None:
         await insert(store, *limited("a", 1500, LimitKey("l", concurrency=1)), new_job("z", priority=1))
         got: list[str] = []
         for _ in range(4):
@@ -209,14 +209,14 @@ class TestRates(Topic):
         assert await taken(store) == ["a1"]
         assert await taken(store) == []
 
-    async def test_a_burst_may_come_at_once(self, store: Store, harness: Harness) -> None:
+    async def test_a_burst_may_start_at_once(self, store: Store, harness: Harness) -> None:
         await insert(store, *limited("a", 6, self.limit_key(harness, burst=3)))
         assert await taken(store) == ["a0", "a1", "a2"]
         assert await taken(store) == []
         await harness.pass_time(5 * harness.unit)
         assert await taken(store) == ["a3"]
 
-    async def test_ends_do_not_matter_to_a_rate(self, store: Store, harness: Harness) -> None:
+    async def test_ends_do_not_change_a_rate(self, store: Store, harness: Harness) -> None:
         await insert(store, *limited("a", 2, self.limit_key(harness)))
         await settle(store, succeeded(await claim_one(store)))
         assert await taken(store) == []
@@ -232,7 +232,7 @@ class TestRates(Topic):
         await insert(store, *limited("b", 4, self.limit_key(harness, burst=2)))
         assert await taken(store) == ["b0", "b1"]
 
-    async def test_a_running_job_may_let_its_limit_key_rest(self, store: Store, harness: Harness) -> None:
+    async def test_a_running_job_may_report_a_rate_limit(self, store: Store, harness: Harness) -> None:
         limit_key = LimitKey("l", concurrency=5)
         await insert(store, *limited("a", 3, limit_key), new_job("z"))
         first = await claim_one(store)
@@ -241,7 +241,7 @@ class TestRates(Topic):
         await harness.pass_time(5 * harness.unit)
         assert await taken(store) == ["a1", "a2"]
 
-    async def test_a_note_without_its_fence_lets_nothing_rest(self, store: Store) -> None:
+    async def test_a_reported_rate_limit_needs_the_fence(self, store: Store) -> None:
         await insert(store, *limited("a", 2, LimitKey("l", concurrency=5)))
         first = await claim_one(store)
         assert not await note(store, says(first, fence=first.fence + 1, rest=600.0))
@@ -249,14 +249,14 @@ class TestRates(Topic):
 
 
 class TestFairOrder(Topic):
-    async def test_a_limit_key_with_many_jobs_does_not_delay_anothers_first(self, store: Store) -> None:
+    async def test_a_limit_key_with_many_jobs_does_not_delay_others(self, store: Store) -> None:
         await insert(store, *limited("a", 50, LimitKey("a", weight=1)))
         assert await taken(store, 5) == ["a0", "a1", "a2", "a3", "a4"]
         await insert(store, *limited("b", 3, LimitKey("b", weight=1)))
         assert set(await taken(store, 2)) == {"b0", "a5"}
         assert set(await taken(store, 4)) == {"b1", "b2", "a6", "a7"}
 
-    async def test_limit_keys_take_turns(self, store: Store) -> None:
+    async def test_limit_keys_are_served_round_robin(self, store: Store) -> None:
         jobs: list[NewJob] = []
         for name in "abc":
             jobs += limited(name, 4, LimitKey(name, weight=1))
@@ -265,7 +265,7 @@ class TestFairOrder(Topic):
         for start in range(0, 12, 3):
             assert {id[0] for id in order[start : start + 3]} == {"a", "b", "c"}
 
-    async def test_weights_share_the_turns(self, store: Store) -> None:
+    async def test_weights_determine_the_shares(self, store: Store) -> None:
         await insert(store, *limited("a", 30, LimitKey("a", weight=1)), *limited("b", 30, LimitKey("b", weight=3)))
         order = [record.id[0] for record in await claim(store, limit=20)]
         assert 14 <= order.count("b") <= 16
@@ -274,7 +274,7 @@ class TestFairOrder(Topic):
         await insert(store, *limited("a", 5, LimitKey("a", weight=1)))
         assert await taken(store) == ["a0", "a1", "a2", "a3", "a4"]
 
-    async def test_what_a_limit_key_once_used_is_forgiven_when_the_queue_was_empty(self, store: Store) -> None:
+    async def test_earlier_use_does_not_count_after_the_queue_was_empty(self, store: Store) -> None:
         await insert(store, *limited("a", 40, LimitKey("a", weight=1)))
         await taken(store)
         await insert(store, *limited("b", 3, LimitKey("b", weight=1)))
@@ -286,12 +286,12 @@ class TestFairOrder(Topic):
         await insert(store, *limited("b", 1, LimitKey("b", weight=1), priority=-1))
         assert (await taken(store))[0] == "b0"
 
-    async def test_a_ready_job_of_a_limit_key_is_queued_whatever_its_turn(self, store: Store) -> None:
+    async def test_a_ready_job_of_a_limit_key_is_queued_at_any_position(self, store: Store) -> None:
         await insert(store, *limited("a", 40, LimitKey("a", weight=1)))
         found: list[Record] = await every(store)
         assert {record.state for record in found} == {State.QUEUED}
 
-    async def test_a_change_of_a_ready_job_keeps_its_turn(self, store: Store) -> None:
+    async def test_a_change_of_a_ready_job_keeps_its_position(self, store: Store) -> None:
         await insert(store, *limited("a", 3, LimitKey("a", weight=1)))
         seen = await job(store, "a1")
         assert await apply(store, change(seen, meta={"x": 1}))

@@ -1,4 +1,4 @@
-"""Notes: a running job says how far it is, under its fence."""
+"""Notes: a running job writes progress, checkpoints and meta under its fence."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .topic import Topic
 
 
 class TestNotes(Topic):
-    async def test_a_note_sets_what_it_names(self, store: Store) -> None:
+    async def test_a_note_sets_its_fields(self, store: Store) -> None:
         claim = await running(store)
         assert await note(store, says(claim, progress=b"[1,2]", checkpoint=b'{"at": 1}', pid=4711))
         noted = await job(store, claim.id)
         assert (noted.progress, noted.checkpoint, noted.pid) == (b"[1,2]", b'{"at": 1}', 4711)
 
-    async def test_a_note_leaves_the_rest_as_it_is(self, store: Store) -> None:
+    async def test_a_note_keeps_other_fields(self, store: Store) -> None:
         claim = await running(store, meta={"m": 1})
         await note(store, says(claim, progress=b"1", checkpoint=b"2", pid=3))
         before = await job(store, claim.id)
@@ -25,23 +25,23 @@ class TestNotes(Topic):
         changed = ("progress", "changed_at")
         assert as_dict(await job(store, claim.id), *changed) == as_dict(before, *changed)
 
-    async def test_an_empty_note_is_taken_and_changes_nothing(self, store: Store) -> None:
+    async def test_an_empty_note_is_accepted_and_changes_nothing(self, store: Store) -> None:
         claim = await running(store)
         assert await note(store, says(claim))
         assert await job(store, claim.id) == claim
 
-    async def test_meta_is_merged_into_what_is_there(self, store: Store) -> None:
+    async def test_meta_of_a_note_is_merged(self, store: Store) -> None:
         claim = await running(store, meta={"a": 1, "b": {"x": 1}})
         assert await note(store, says(claim, meta={"b": {"y": 2}, "c": None}))
         assert (await job(store, claim.id)).meta == {"a": 1, "b": {"y": 2}, "c": None}
 
-    async def test_two_notes_in_one_batch_are_taken_in_order(self, store: Store) -> None:
+    async def test_two_notes_of_a_batch_are_applied_in_order(self, store: Store) -> None:
         claim = await running(store)
         answers = await store.write(Batch(notes=[says(claim, progress=b"1"), says(claim, progress=b"2")]))
         assert list(answers.notes) == [True, True]
         assert (await job(store, claim.id)).progress == b"2"
 
-    async def test_a_note_is_taken_before_the_end_in_the_same_batch(self, store: Store) -> None:
+    async def test_a_note_is_applied_before_the_end_in_its_batch(self, store: Store) -> None:
         claim = await running(store)
         answers = await store.write(Batch(notes=[says(claim, progress=b"all")], settles=[succeeded(claim)]))
         assert (list(answers.notes), list(answers.settles)) == ([True], [True])
@@ -57,7 +57,7 @@ class TestNotes(Topic):
     async def test_a_note_about_a_waiting_or_unknown_job_is_refused(self, store: Store) -> None:
         waiting = await enqueue(store)
         assert not await note(store, says(waiting, progress=b"x"))
-        waiting.id = "nobody"
+        waiting.id = "unknown"
         assert not await note(store, says(waiting, progress=b"x"))
 
     async def test_the_next_attempt_can_read_the_last_checkpoint(self, store: Store) -> None:
@@ -68,7 +68,7 @@ class TestNotes(Topic):
         assert (again.checkpoint, again.progress, again.meta) == (b"half", b"50", {"seen": 1})
         assert again.pid is None
 
-    async def test_a_checkpoint_that_comes_late_is_let_be(self, store: Store) -> None:
+    async def test_a_late_checkpoint_is_ignored(self, store: Store) -> None:
         claim = await running(store)
         first, second = (says(claim, checkpoint=data, saves=n) for n, data in enumerate((b"first", b"second"), 1))
         assert [await note(store, said) for said in (first, second, first)] == [True, True, True]

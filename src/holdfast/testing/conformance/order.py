@@ -17,7 +17,7 @@ async def claimed_order(store: Store, limit: int = 100) -> list[str]:
 
 
 class TestOrder(Topic):
-    async def test_jobs_that_are_alike_come_in_the_order_of_insertion(self, store: Store) -> None:
+    async def test_equal_jobs_are_claimed_in_the_order_of_insertion(self, store: Store) -> None:
         await insert(store, *(new_job(f"{n:02}") for n in range(12)))
         assert await claimed_order(store) == [f"{n:02}" for n in range(12)]
 
@@ -62,14 +62,14 @@ class TestOrder(Topic):
         await settle(store, released(await claim_one(store)))
         assert await claimed_order(store) == ["a", "b", "c"]
 
-    async def test_a_failed_job_stands_where_it_is_due_again(self, store: Store, harness: Harness) -> None:
+    async def test_a_failed_job_is_ordered_by_its_new_due_time(self, store: Store, harness: Harness) -> None:
         await insert(store, new_job("a"), new_job("b"))
         await settle(store, failed(await claim_one(store), delay=harness.unit))
         await harness.pass_time(2 * harness.unit)
         await enqueue(store, "c")
         assert await claimed_order(store) == ["b", "a", "c"]
 
-    async def test_a_retried_job_stands_behind_those_that_wait(self, store: Store, harness: Harness) -> None:
+    async def test_a_retried_job_comes_after_waiting_jobs(self, store: Store, harness: Harness) -> None:
         await enqueue(store, "a")
         await settle(store, succeeded(await claim_one(store)))
         await insert(store, new_job("b"))

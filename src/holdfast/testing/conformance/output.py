@@ -1,4 +1,4 @@
-"""Output: what a running job prints is kept under its fence, the newest within a limit, and read by position."""
+"""Output of running jobs: written under the fence, the newest kept within a limit, and read by position."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def printed(store: Store, id: str, position: int = 0, limit: int = LOTS) -
 
 
 class TestOutput(Topic):
-    async def test_what_a_job_prints_is_read_in_order(self, store: Store) -> None:
+    async def test_output_is_read_in_order(self, store: Store) -> None:
         claim = await running(store)
         assert await prints(store, claim, 0, b"one\n")
         assert await prints(store, claim, 4, b"two\0\xff\n")
@@ -31,9 +31,9 @@ class TestOutput(Topic):
     async def test_a_job_that_printed_nothing_and_one_that_is_not_there_have_no_output(self, store: Store) -> None:
         claim = await running(store)
         assert await printed(store, claim.id) == []
-        assert await printed(store, "nobody") == []
+        assert await printed(store, "unknown") == []
 
-    async def test_reading_goes_on_where_it_ended(self, store: Store) -> None:
+    async def test_reading_continues_at_a_position(self, store: Store) -> None:
         claim = await running(store)
         await prints(store, claim, 0, b"one")
         assert await printed(store, claim.id, 3) == []
@@ -45,7 +45,7 @@ class TestOutput(Topic):
         await prints(store, claim, 0, b"123456")
         assert await printed(store, claim.id, 5) == [Printed(0, 1, b"123456")]
 
-    async def test_a_reading_is_bounded_but_never_empty_while_there_is_more(self, store: Store) -> None:
+    async def test_a_read_is_bounded_but_never_empty_while_there_is_more(self, store: Store) -> None:
         claim = await running(store)
         for at in range(0, 40, 10):
             await prints(store, claim, at, b"x" * 10)
@@ -59,13 +59,13 @@ class TestOutput(Topic):
         kept = await printed(store, claim.id)
         assert [piece.position for piece in kept] == [70, 80, 90]
 
-    async def test_what_was_let_go_before_it_came_here_leaves_a_gap(self, store: Store) -> None:
+    async def test_dropped_output_leaves_a_gap(self, store: Store) -> None:
         claim = await running(store)
         await prints(store, claim, 0, b"begin")
         await prints(store, claim, 1000, b"end")
         assert await printed(store, claim.id) == [Printed(0, 1, b"begin"), Printed(1000, 1, b"end")]
 
-    async def test_a_piece_that_is_sent_again_is_there_once(self, store: Store) -> None:
+    async def test_a_repeated_piece_is_stored_once(self, store: Store) -> None:
         claim = await running(store)
         await prints(store, claim, 0, b"one")
         assert await prints(store, claim, 0, b"one")
@@ -73,7 +73,7 @@ class TestOutput(Topic):
         assert await prints(store, claim, 3, b"two")
         assert [piece.data for piece in await printed(store, claim.id)] == [b"one", b"two"]
 
-    async def test_the_next_attempt_prints_behind_the_last_one(self, store: Store) -> None:
+    async def test_output_of_the_next_attempt_follows_the_last_one(self, store: Store) -> None:
         first = await running(store)
         await prints(store, first, 0, b"tried")
         await settle(store, failed(first))
@@ -83,7 +83,7 @@ class TestOutput(Topic):
         kept = await printed(store, first.id)
         assert kept == [Printed(0, 1, b"tried"), Printed(5, 2, b"again"), Printed(10, 2, b"!")]
 
-    async def test_a_stale_fence_prints_nothing(self, store: Store) -> None:
+    async def test_output_with_a_stale_fence_is_refused(self, store: Store) -> None:
         claim = await running(store)
         await settle(store, failed(claim))
         again = await claim_one(store, "bob")
@@ -93,7 +93,7 @@ class TestOutput(Topic):
         assert not await prints(store, forged, 0, b"forged")
         assert await printed(store, claim.id) == []
 
-    async def test_output_and_other_notes_come_together(self, store: Store) -> None:
+    async def test_a_note_may_have_output_and_other_fields(self, store: Store) -> None:
         claim = await running(store)
         assert await note(store, says(claim, progress=b"1", pid=7, output=Output(0, b"hi", LOTS)))
         noted = await job(store, claim.id)
@@ -108,7 +108,7 @@ class TestOutput(Topic):
         assert (await job(store, claim.id)).state == State.SUCCEEDED
         assert [piece.data for piece in await printed(store, claim.id)] == [b"bye"]
 
-    async def test_output_goes_with_its_job(self, store: Store) -> None:
+    async def test_output_is_removed_with_its_job(self, store: Store) -> None:
         claim = await running(store)
         await prints(store, claim, 0, b"mine")
         other = await running(store)
@@ -120,7 +120,7 @@ class TestOutput(Topic):
         assert await printed(store, claim.id) == []
         assert [piece.data for piece in await printed(store, other.id)] == [b"other"]
 
-    async def test_output_goes_with_a_job_that_is_not_kept(self, store: Store) -> None:
+    async def test_output_of_a_job_without_retention_is_removed(self, store: Store) -> None:
         claim = await running(store)
         await prints(store, claim, 0, b"mine")
         await settle(store, succeeded(claim, keep=0.0))

@@ -1,4 +1,4 @@
-"""Overview: every queue in numbers."""
+"""Statistics of queues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .topic import Topic
 
 
 def counted(counts: dict[str, int]) -> dict[str, int]:
-    """Without the states that no job is in: a store may name them or not."""
+    """Without states that have no jobs: a store may list them or not."""
     return {state: number for state, number in counts.items() if number}
 
 
@@ -45,7 +45,7 @@ class TestOverview(Topic):
         [queue] = await store.stats()
         assert queue.oldest is None
 
-    async def test_numbers_follow_what_happens(self, store: Store) -> None:
+    async def test_counts_follow_state_changes(self, store: Store) -> None:
         record = await running(store)
         assert [counted(queue.counts) for queue in await store.stats()] == [{"running": 1}]
         await settle(store, succeeded(record))
@@ -53,12 +53,12 @@ class TestOverview(Topic):
         await apply(store, deletion(await job(store, record.id)))
         assert await store.stats() == []
 
-    async def test_a_paused_queue_is_listed_though_it_is_empty(self, store: Store) -> None:
+    async def test_an_empty_paused_queue_is_listed(self, store: Store) -> None:
         await store.put_record("pause", "mail", b"{}")
         [queue] = await store.stats()
         assert (queue.name, queue.paused, counted(queue.counts), queue.oldest) == ("mail", True, {}, None)
 
-    async def test_a_paused_queue_says_so(self, store: Store) -> None:
+    async def test_a_paused_queue_is_marked(self, store: Store) -> None:
         await insert(store, new_job(queue="a"), new_job(queue="b"))
         await store.put_record("pause", "b", b"{}")
         assert [(queue.name, queue.paused) for queue in await store.stats()] == [("a", False), ("b", True)]

@@ -1,4 +1,4 @@
-"""Pauses: a paused queue gives nothing, and loses nothing."""
+"""Pauses: no job of a paused queue is claimed, and none is lost."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .topic import Topic
 
 
 class TestPauses(Topic):
-    async def test_a_paused_queue_gives_nothing(self, store: Store) -> None:
+    async def test_no_job_of_a_paused_queue_is_claimed(self, store: Store) -> None:
         await enqueue(store, "a")
         await store.put_record("pause", "default", b"{}")
         answer = await answer_to(store, ask(limit=9))
         assert (answer.records, answer.quarantined_waiting, answer.due_in) == ([], False, None)
         assert (await job(store, "a")).state == State.QUEUED
 
-    async def test_a_queue_gives_again_once_it_is_resumed(self, store: Store) -> None:
+    async def test_jobs_of_a_resumed_queue_are_claimed(self, store: Store) -> None:
         await enqueue(store, "a")
         await store.put_record("pause", "default", b"{}")
         await store.put_record("pause", "default", None)
         assert (await claim_one(store)).id == "a"
 
-    async def test_other_queues_go_on(self, store: Store) -> None:
+    async def test_a_pause_does_not_affect_other_queues(self, store: Store) -> None:
         await insert(store, new_job("a", queue="a"), new_job("b", queue="b"))
         await store.put_record("pause", "a", b"{}")
         assert [record.id for record in await claim(store, "ann", "a", "b", limit=9)] == ["b"]
@@ -39,14 +39,14 @@ class TestPauses(Topic):
         await store.put_record("pause", "default", None)
         assert (await claim_one(store)).id == "a"
 
-    async def test_a_quarantined_of_a_paused_queue_disturbs_nobody(self, store: Store) -> None:
+    async def test_a_quarantined_job_of_a_paused_queue_does_not_block_others(self, store: Store) -> None:
         await settle(store, released(await running(store, queue="a"), quarantined=True))
         await insert(store, new_job("b", queue="b"))
         await store.put_record("pause", "a", b"{}")
         answer = await answer_to(store, ask("ann", "a", "b", limit=9))
         assert ([record.id for record in answer.records], answer.quarantined_waiting) == (["b"], False)
 
-    async def test_jobs_can_still_be_inserted_settled_and_put_back(self, store: Store) -> None:
+    async def test_a_paused_queue_accepts_inserts_settlements_and_releases(self, store: Store) -> None:
         await insert(store, new_job("a"), new_job("b"))
         first, second = await claim(store, limit=2)
         await store.put_record("pause", "default", b"{}")

@@ -19,10 +19,10 @@ async def ids(store: Store, page: int = 100, **where: object) -> list[str]:
 class TestGet(Topic):
     async def test_jobs_are_answered_in_the_order_of_their_ids(self, store: Store) -> None:
         await insert(store, new_job("a"), new_job("b"), new_job("c"))
-        found = await store.get(["c", "nobody", "a", "c"])
+        found = await store.get(["c", "unknown", "a", "c"])
         assert [record and record.id for record in found] == ["c", None, "a", "c"]
 
-    async def test_nothing_asked_is_nothing_answered(self, store: Store) -> None:
+    async def test_no_ids_give_no_jobs(self, store: Store) -> None:
         assert await store.get([]) == []
 
     async def test_many_jobs_are_read_at_once(self, store: Store) -> None:
@@ -30,7 +30,7 @@ class TestGet(Topic):
         await insert(store, *(new_job(name) for name in names))
         assert [record and record.id for record in await store.get(names)] == names
 
-    async def test_a_record_in_hand_does_not_change_by_itself(self, store: Store) -> None:
+    async def test_a_returned_record_is_a_copy(self, store: Store) -> None:
         await insert(store, new_job("a", meta={"m": 1}))
         before = await job(store, "a")
         claim = await claim_one(store)
@@ -110,7 +110,7 @@ class TestPages(Topic):
         found = await store.find(Where(), None, 5)
         assert (found.records, found.cursor) == ([], None)
 
-    async def test_pages_are_stable_while_jobs_come_and_go(self, store: Store) -> None:
+    async def test_pages_are_stable_during_inserts_and_deletions(self, store: Store) -> None:
         await insert(store, *(new_job(f"{n}") for n in range(6)))
         first = await store.find(Where(), None, 2)
         await insert(store, new_job("new-1"), new_job("new-2"))
@@ -122,7 +122,7 @@ class TestPages(Topic):
         assert pages == [["5", "4"], ["3", "2"], ["1"]]
         assert third.cursor is None
 
-    async def test_pages_of_a_filter_hold_only_what_matches(self, store: Store) -> None:
+    async def test_pages_of_a_filter_have_only_matching_jobs(self, store: Store) -> None:
         await insert(
             store, *(new_job(f"{n:02}", queue="odd" if n % 2 else "even", tags=(f"t{n % 3}",)) for n in range(18))
         )

@@ -20,7 +20,7 @@ class TestRecords(Topic):
             assert await store.put_record("config", "a", value)
             assert (await records_of(store, "config"))["a"].value == value
 
-    async def test_kinds_and_names_are_reported_apart(self, store: Store) -> None:
+    async def test_kinds_and_names_are_separate(self, store: Store) -> None:
         await store.put_record("config", "a", b"1")
         await store.put_record("config", "b", b"2")
         await store.put_record("token", "a", b"3")
@@ -38,7 +38,7 @@ class TestRecords(Topic):
         assert versions == sorted(set(versions))
         assert versions[0] > 0
 
-    async def test_a_set_with_the_version_that_was_seen_is_made(self, store: Store) -> None:
+    async def test_a_set_with_the_current_version_is_made(self, store: Store) -> None:
         await store.put_record("config", "a", b"1")
         version = (await records_of(store, "config"))["a"].version
         assert await store.put_record("config", "a", b"2", expect=version)
@@ -78,7 +78,7 @@ class TestRecords(Topic):
         await store.put_record("config", "a", b"2", expect=0)
         assert not await store.put_record("config", "a", None, expect=seen[0]), "that was another record of its name"
 
-    async def test_removing_what_is_not_there_is_no_trouble(self, store: Store) -> None:
+    async def test_removing_a_missing_record_is_no_error(self, store: Store) -> None:
         assert await store.put_record("config", "a", None)
 
     async def test_a_sibling_sees_a_record_at_once(self, store: Store, harness: Harness) -> None:
@@ -86,7 +86,7 @@ class TestRecords(Topic):
         await store.put_record("config", "a", b"1")
         assert (await records_of(other, "config"))["a"].value == b"1"
 
-    async def test_all_who_ask_for_the_stores_id_at_once_get_the_same(self, store: Store, harness: Harness) -> None:
+    async def test_concurrent_callers_get_the_same_store_id(self, store: Store, harness: Harness) -> None:
         others = [await harness.another(store) for _ in range(3)]
         first, *rest = await asyncio.gather(*(store_id(each) for each in (store, *others)))
         assert set(rest) == {first}

@@ -1,4 +1,4 @@
-"""Reopening: a restarted process finds everything as it was left."""
+"""Reopening: a restarted process finds everything unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .topic import Topic
 
 
 class TestReopening(Topic):
-    async def test_every_job_is_found_as_it_was_left(self, store: Store, harness: Harness) -> None:
+    async def test_every_job_is_unchanged_after_reopening(self, store: Store, harness: Harness) -> None:
         await insert(
             store, new_job("queued", queue="q", meta={"m": 1}, tags=("t",)), new_job("later", queue="q", delay=60.0)
         )
@@ -33,7 +33,7 @@ class TestReopening(Topic):
         assert [held.id for held in heartbeat.held] == [claimed.id]
         assert await settle(store, succeeded(claimed))
 
-    async def test_a_lease_goes_on_ending_while_nobody_is_connected(self, store: Store, harness: Harness) -> None:
+    async def test_a_lease_expires_while_no_process_is_connected(self, store: Store, harness: Harness) -> None:
         claimed = await running(store, by=holder("ann", harness.lease))
         store = await harness.reopen(store)
         assert await store.expired(9) == []
@@ -52,7 +52,7 @@ class TestReopening(Topic):
         await insert(store, new_job("c"))
         assert (await job(store, "c")).seq > first.seq
 
-    async def test_a_fence_goes_on_rising(self, store: Store, harness: Harness) -> None:
+    async def test_a_fence_rises_after_reopening(self, store: Store, harness: Harness) -> None:
         claimed = await running(store)
         await settle(store, failed(claimed))
         again = await claim_one(await harness.reopen(store))

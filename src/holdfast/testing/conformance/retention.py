@@ -1,4 +1,4 @@
-"""Retention: an ended job stays readable for its time; tidying removes what is over, a bounded number at a time."""
+"""Retention: an ended job stays readable for its retention; `tidy` removes expired ones, a bounded number at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .topic import Topic
 
 
 class TestRetention(Topic):
-    async def test_an_ended_job_is_kept_for_its_time_and_then_tidied_away(self, store: Store, harness: Harness) -> None:
+    async def test_an_ended_job_is_removed_after_its_retention(self, store: Store, harness: Harness) -> None:
         for end in (succeeded, dead, cancelled):
             record = await running(store)
             await settle(store, end(record, keep=2 * harness.unit))
@@ -23,7 +23,7 @@ class TestRetention(Topic):
             assert (await store.tidy(100)).jobs == 1
             assert await gone(store, record.id)
 
-    async def test_retention_0_removes_a_job_as_it_ends(self, store: Store) -> None:
+    async def test_retention_0_removes_a_job_at_its_end(self, store: Store) -> None:
         for end in (succeeded, dead, cancelled):
             record = await running(store)
             assert await settle(store, end(record, keep=0.0))
@@ -31,7 +31,7 @@ class TestRetention(Topic):
         assert await every(store) == []
         assert await store.stats() == []
 
-    async def test_a_job_without_a_term_is_kept_until_it_is_purged(self, store: Store, harness: Harness) -> None:
+    async def test_a_job_without_retention_limit_is_kept(self, store: Store, harness: Harness) -> None:
         record = await running(store)
         await settle(store, dead(record, keep=None))
         await harness.pass_time(40 * harness.unit)
@@ -44,7 +44,7 @@ class TestRetention(Topic):
         await harness.pass_time(3 * harness.unit)
         assert (await store.tidy(100)).jobs == 1
 
-    async def test_living_jobs_are_never_tidied_away(self, store: Store, harness: Harness) -> None:
+    async def test_unfinished_jobs_are_never_removed(self, store: Store, harness: Harness) -> None:
         await running(store, by=holder("ann", harness.lease))
         await enqueue(store)
         await enqueue(store, delay=1.0)
@@ -54,10 +54,10 @@ class TestRetention(Topic):
 
 
 class TestTidy(Topic):
-    async def test_nothing_to_tidy_is_no_trouble(self, store: Store) -> None:
+    async def test_tidying_an_empty_store_is_no_error(self, store: Store) -> None:
         assert await store.tidy(100) == Tidied(0, 0, 0)
 
-    async def test_a_step_is_bounded_and_the_steps_reach_everything(self, store: Store, harness: Harness) -> None:
+    async def test_tidying_in_bounded_steps_reaches_every_job(self, store: Store, harness: Harness) -> None:
         await insert(store, *(new_job() for _ in range(5)))
         records = await claim(store, limit=5)
         await store.write(Batch(settles=[succeeded(record, keep=harness.unit) for record in records]))
@@ -68,7 +68,7 @@ class TestTidy(Topic):
         assert removed == [2, 2, 1]
         assert await every(store) == []
 
-    async def test_forgotten_keys_are_tidied_away_in_bounded_steps(self, store: Store, harness: Harness) -> None:
+    async def test_expired_keys_are_removed_in_bounded_steps(self, store: Store, harness: Harness) -> None:
         await insert(store, *(new_job(key=f"k{n}") for n in range(3)))
         records = await claim(store, limit=3)
         await store.write(Batch(settles=[succeeded(record, key_keep=harness.unit, keep=None) for record in records]))
@@ -76,14 +76,14 @@ class TestTidy(Topic):
         await harness.pass_time(2 * harness.unit)
         assert [(await store.tidy(2)).keys for _ in range(3)] == [2, 1, 0]
 
-    async def test_silent_holders_are_tidied_away_in_bounded_steps(self, store: Store, harness: Harness) -> None:
+    async def test_expired_holders_are_removed_in_bounded_steps(self, store: Store, harness: Harness) -> None:
         await store.heartbeat([holder(name, harness.lease) for name in ("ann", "bob", "cyd")])
         await store.heartbeat([holder("dan", 1000 * harness.lease)])
         await harness.pass_time(harness.lease * 1.25)
         assert [(await store.tidy(2)).holders for _ in range(3)] == [2, 1, 0]
         assert [seen.holder.id for seen in await store.holders()] == ["dan"]
 
-    async def test_a_tidied_job_is_deleted_from_every_view(self, store: Store, harness: Harness) -> None:
+    async def test_a_tidied_job_is_in_no_view(self, store: Store, harness: Harness) -> None:
         record = await running(store, key="k")
         await settle(store, succeeded(record, keep=harness.unit))
         await harness.pass_time(2 * harness.unit)

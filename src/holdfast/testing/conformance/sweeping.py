@@ -1,4 +1,4 @@
-"""Sweeping: a lost lease is settled like any other claim, and only while its holder is still silent."""
+"""Sweeping: a lost claim is settled like any other, and only if its holder has sent no heartbeat since."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .topic import Topic
 
 
 async def lost_claim(store: Store, harness: Harness, id: str = "a") -> Lost:
-    """A claim of ann's whose lease has ended, as a sweeper sees it."""
+    """A claim of ann whose lease has expired, as a sweeper sees it."""
     await running(store, id, by=holder("ann", harness.lease))
     await harness.pass_time(harness.lease * 1.25)
     [lost] = await store.expired(9)
@@ -21,9 +21,7 @@ async def lost_claim(store: Store, harness: Harness, id: str = "a") -> Lost:
 
 
 class TestSweeping(Topic):
-    async def test_a_lost_claim_is_shown_with_its_fence_and_its_holders_heartbeat(
-        self, store: Store, harness: Harness
-    ) -> None:
+    async def test_a_lost_claim_has_its_fence_and_its_holders_heartbeat(self, store: Store, harness: Harness) -> None:
         claim = await running(store, by=holder("ann", harness.lease))
         [heartbeat] = await store.heartbeat([holder("ann", harness.lease)])
         await harness.pass_time(harness.lease * 1.25)
@@ -31,7 +29,7 @@ class TestSweeping(Topic):
         assert lost.record == claim
         assert lost.heartbeat == heartbeat.heartbeat
 
-    async def test_looking_for_lost_claims_changes_nothing(self, store: Store, harness: Harness) -> None:
+    async def test_listing_lost_claims_changes_nothing(self, store: Store, harness: Harness) -> None:
         lost = await lost_claim(store, harness)
         assert await store.expired(9) == [lost]
         assert (await job(store, "a")).state == State.RUNNING
@@ -81,14 +79,12 @@ class TestSweeping(Topic):
         assert not await settle(store, swept(lost))
         assert (await job(store, "a")).result == b"1"
 
-    async def test_a_sweeper_may_bury_a_job(self, store: Store, harness: Harness) -> None:
+    async def test_a_sweeper_may_end_a_job_as_dead(self, store: Store, harness: Harness) -> None:
         lost = await lost_claim(store, harness)
         assert await settle(store, dead(lost.record, error="poisonous", expected_heartbeat=lost.heartbeat))
         assert (await job(store, "a")).state == State.DEAD
 
-    async def test_a_lost_job_whose_cancellation_was_asked_for_ends_cancelled(
-        self, store: Store, harness: Harness
-    ) -> None:
+    async def test_a_lost_job_with_requested_cancellation_is_cancelled(self, store: Store, harness: Harness) -> None:
         claim = await running(store, by=holder("ann", harness.lease))
         await apply(store, cancellation(claim))
         await harness.pass_time(harness.lease * 1.25)
@@ -97,7 +93,7 @@ class TestSweeping(Topic):
         assert await settle(store, swept(lost))
         assert (await job(store, claim.id)).state == State.CANCELLED
 
-    async def test_only_as_many_lost_claims_as_asked_for_are_shown(self, store: Store, harness: Harness) -> None:
+    async def test_at_most_limit_lost_claims_are_listed(self, store: Store, harness: Harness) -> None:
         await insert(store, *(new_job() for _ in range(5)))
         await claim(store, holder("ann", harness.lease), limit=3)
         await claim(store, holder("bob", harness.lease), limit=2)
@@ -117,7 +113,7 @@ class TestSweeping(Topic):
 
 
 class TestDeadChildren(Topic):
-    async def test_all_claims_of_one_holder_are_shown_though_its_lease_holds(self, store: Store) -> None:
+    async def test_all_claims_of_one_holder_are_listed_before_its_lease_expires(self, store: Store) -> None:
         await insert(store, new_job("a"), new_job("b"), new_job("c"))
         await claim(store, "ann", limit=2)
         await claim(store, "bob")
@@ -128,9 +124,9 @@ class TestDeadChildren(Topic):
 
     async def test_an_unknown_holder_has_lost_nothing(self, store: Store) -> None:
         await running(store)
-        assert await store.expired(9, holder="nobody") == []
+        assert await store.expired(9, holder="unknown") == []
 
-    async def test_a_child_that_heartbeats_after_all_is_spared(self, store: Store) -> None:
+    async def test_a_child_with_a_new_heartbeat_is_not_swept(self, store: Store) -> None:
         await running(store, by="ann")
         [lost] = await store.expired(9, holder="ann")
         await store.heartbeat([holder("ann")])

@@ -1,4 +1,4 @@
-"""What every topic of the suite has in common: its fixtures, and how a test asks for a feature."""
+"""What all topics of the suite share: the fixtures, and `requires`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def requires(*features: str) -> Callable[[Test], Test]:
 
 
 class Topic:
-    """A class of tests that read as sentences, each against a fresh `store`."""
+    """A class of tests, each with a fresh `store`."""
 
     harness_class: ClassVar[type[Harness]]
     pytestmark = pytest.mark.asyncio

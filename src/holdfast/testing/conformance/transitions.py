@@ -1,4 +1,4 @@
-"""Moves and minutes: what happens is told, in the commit in which it happens."""
+"""Transitions and minute statistics, recorded in the commit that makes them."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from .topic import Topic, requires
 MINUTE = 60_000_000
 
 
-def told(transitions: list[Transition]) -> list[tuple[str, str]]:
-    return [(move.id, move.state) for move in transitions]
+def changes_of(transitions: list[Transition]) -> list[tuple[str, str]]:
+    return [(transition.id, transition.state) for transition in transitions]
 
 
 async def watch(store: Store) -> str:
-    """Begin to watch; the cursor to ask from."""
+    """Begin to record; the cursor from which to read."""
     return (await store.transitions(None, 100)).cursor
 
 
 async def since(store: Store, cursor: str) -> list[tuple[str, str]]:
-    """All moves since a cursor."""
+    """All transitions since a cursor."""
     found: list[Transition] = []
     while True:
         answer = await store.transitions(cursor, 100)
         assert not answer.missed
         if not answer.transitions:
-            return told(found)
+            return changes_of(found)
         found += answer.transitions
         cursor = answer.cursor
 
 
 class TestTransitions(Topic):
-    async def test_watching_begins_now(self, store: Store) -> None:
+    async def test_recording_begins_with_the_first_call(self, store: Store) -> None:
         await enqueue(store, "before")
         answer = await store.transitions(None, 100)
         assert answer.transitions == []
@@ -58,7 +58,7 @@ class TestTransitions(Topic):
         await enqueue(store, "after")
         assert await since(store, answer.cursor) == [("after", "queued")]
 
-    async def test_a_life_is_reported_in_order(self, store: Store) -> None:
+    async def test_transitions_of_a_job_are_in_order(self, store: Store) -> None:
         cursor = await watch(store)
         first = await running(store, "a")
         await settle(store, failed(first, delay=0.0))
@@ -71,14 +71,14 @@ class TestTransitions(Topic):
             ("a", "succeeded"),
         ]
 
-    async def test_a_move_says_when(self, store: Store) -> None:
+    async def test_a_transition_has_its_time(self, store: Store) -> None:
         cursor = await watch(store)
         before = await store.now()
         await enqueue(store, "a")
-        [move] = (await store.transitions(cursor, 100)).transitions
-        assert before <= move.at <= await store.now()
+        [transition] = (await store.transitions(cursor, 100)).transitions
+        assert before <= transition.at <= await store.now()
 
-    async def test_every_way_to_end_or_to_wait_is_a_move(self, store: Store) -> None:
+    async def test_every_end_of_a_claim_is_a_transition(self, store: Store) -> None:
         claims = {name: await running(store, name) for name in ("die", "stop", "wait", "sleep", "back", "lose")}
         cursor = await watch(store)
         await settle(store, dead(claims["die"]))
@@ -97,20 +97,20 @@ class TestTransitions(Topic):
             ("lose", "queued"),
         ]
 
-    async def test_a_job_that_is_cancelled_instead_of_waiting_again_says_so(self, store: Store) -> None:
+    async def test_a_cancellation_instead_of_waiting_is_a_transition(self, store: Store) -> None:
         record = await running(store, "a")
         await apply(store, cancellation(await job(store, "a")))
         cursor = await watch(store)
         await settle(store, failed(record, delay=60.0))
         assert await since(store, cursor) == [("a", "cancelled")]
 
-    async def test_a_job_that_is_removed_as_it_ends_says_how_it_ended(self, store: Store) -> None:
+    async def test_the_end_of_a_job_with_retention_0_is_a_transition(self, store: Store) -> None:
         record = await running(store, "a")
         cursor = await watch(store)
         await settle(store, succeeded(record, keep=0.0))
         assert await since(store, cursor) == [("a", "succeeded")]
 
-    async def test_an_operators_changes_are_moves(self, store: Store) -> None:
+    async def test_an_operators_changes_of_state_are_transitions(self, store: Store) -> None:
         await enqueue(store, "a")
         cursor = await watch(store)
         await apply(store, cancellation(await job(store, "a")))
@@ -118,7 +118,7 @@ class TestTransitions(Topic):
         await apply(store, deletion(await job(store, "a")))
         assert await since(store, cursor) == [("a", "cancelled"), ("a", "queued"), ("a", "deleted")]
 
-    async def test_what_leaves_a_job_where_it_is_is_no_move(self, store: Store) -> None:
+    async def test_a_write_without_change_of_state_is_no_transition(self, store: Store) -> None:
         record = await running(store, "a")
         cursor = await watch(store)
         await note(store, says(record, progress=b"{}"))
@@ -126,7 +126,7 @@ class TestTransitions(Topic):
         await apply(store, cancellation(await job(store, "a")))
         assert await since(store, cursor) == []
 
-    async def test_what_is_refused_is_no_move(self, store: Store) -> None:
+    async def test_a_refused_write_is_no_transition(self, store: Store) -> None:
         record = await running(store, "a")
         await enqueue(store, "keyed", key="k")
         cursor = await watch(store)
@@ -134,7 +134,7 @@ class TestTransitions(Topic):
         await settle(store, succeeded(record, fence=record.fence + 1))
         assert await since(store, cursor) == []
 
-    async def test_a_batch_is_reported_in_the_order_of_its_fields(self, store: Store) -> None:
+    async def test_transitions_of_a_batch_are_in_the_order_of_its_fields(self, store: Store) -> None:
         record = await running(store, "a")
         cursor = await watch(store)
         await store.write(Batch(inserts=[new_job("b"), new_job("c")], settles=[succeeded(record)], asks=[ask(limit=1)]))
@@ -145,15 +145,15 @@ class TestTransitions(Topic):
             ("b", "running"),
         ]
 
-    async def test_moves_come_page_by_page(self, store: Store) -> None:
+    async def test_transitions_are_read_page_by_page(self, store: Store) -> None:
         cursor = await watch(store)
         for number in range(5):
             await enqueue(store, f"job{number}")
         first = await store.transitions(cursor, 2)
-        assert told(first.transitions) == [("job0", "queued"), ("job1", "queued")]
+        assert changes_of(first.transitions) == [("job0", "queued"), ("job1", "queued")]
         assert await since(store, first.cursor) == [(f"job{number}", "queued") for number in (2, 3, 4)]
 
-    async def test_two_watchers_do_not_disturb_each_other(self, store: Store, harness: Harness) -> None:
+    async def test_two_readers_are_independent(self, store: Store, harness: Harness) -> None:
         first = await watch(store)
         await enqueue(store, "a")
         second = await watch(await harness.another(store))
@@ -162,15 +162,13 @@ class TestTransitions(Topic):
         assert await since(store, second) == [("b", "queued")]
 
     @requires("multi_process")
-    async def test_what_another_process_does_is_reported(self, store: Store, harness: Harness) -> None:
+    async def test_transitions_of_another_process_are_reported(self, store: Store, harness: Harness) -> None:
         cursor = await watch(store)
         await enqueue(await harness.another(store), "a")
         assert await since(store, cursor) == [("a", "queued")]
 
     @requires("manual_time")
-    async def test_who_comes_back_too_late_is_reported_that_something_was_missed(
-        self, store: Store, harness: Harness
-    ) -> None:
+    async def test_a_late_reader_gets_missed(self, store: Store, harness: Harness) -> None:
         cursor = await watch(store)
         await harness.pass_time(WATCH + 1)
         await enqueue(store, "unseen")
@@ -180,7 +178,7 @@ class TestTransitions(Topic):
         assert await since(store, answer.cursor) == [("seen", "queued")]
 
     @requires("manual_time")
-    async def test_asking_keeps_the_watch(self, store: Store, harness: Harness) -> None:
+    async def test_reading_extends_the_recording(self, store: Store, harness: Harness) -> None:
         cursor = await watch(store)
         for _ in range(3):
             await harness.pass_time(WATCH * 0.6)
@@ -188,13 +186,13 @@ class TestTransitions(Topic):
         await enqueue(store, "a")
         assert await since(store, cursor) == [("a", "queued")]
 
-    async def test_more_moves_than_are_kept_are_missed_and_not_passed_over_in_silence(self, store: Store) -> None:
+    async def test_a_reader_that_lags_behind_gets_missed(self, store: Store) -> None:
         cursor = await watch(store)
         for _ in range(5):
             await insert(store, *[new_job() for _ in range(TRANSITIONS_KEPT // 2)])
             await store.tidy(1000)
         answer = await store.transitions(cursor, 100)
-        assert answer.missed or len(answer.transitions) >= 100, "either all is told, or that it is not"
+        assert answer.missed or len(answer.transitions) >= 100, "either all are reported, or missed is set"
         if answer.missed:
             assert answer.transitions == []
 
@@ -237,12 +235,12 @@ class TestMinuteStats(Topic):
         assert await settle(store, end)
         assert [minute.count for minute in await store.stats_by_minute(0)] == [1]
 
-    async def test_what_is_refused_is_not_counted(self, store: Store) -> None:
+    async def test_a_refused_settlement_is_not_counted(self, store: Store) -> None:
         record = await running(store)
         assert not await settle(store, succeeded(record, token=record.token + 1))
         assert await store.stats_by_minute(0) == []
 
-    async def test_a_job_that_is_cancelled_instead_of_waiting_again_counts_as_cancelled(self, store: Store) -> None:
+    async def test_a_cancellation_instead_of_waiting_counts_as_cancelled(self, store: Store) -> None:
         record = await running(store, "a")
         await apply(store, cancellation(await job(store, "a")))
         await settle(store, failed(record, delay=60.0))
@@ -261,7 +259,7 @@ class TestMinuteStats(Topic):
         assert (sum(m.waited for m in found), sum(m.ran for m in found)) == (7_000_000, 10_000_000)
 
     @requires("manual_time")
-    async def test_minutes_are_reported_in_order_from_a_moment_on(self, store: Store, harness: Harness) -> None:
+    async def test_minutes_are_in_order_from_a_given_time_on(self, store: Store, harness: Harness) -> None:
         for _ in range(3):
             for queue in ("b", "a"):
                 await settle(store, succeeded(await running(store, queue=queue)))
@@ -273,7 +271,7 @@ class TestMinuteStats(Topic):
         assert found[0] == MinuteStats(starts[0], "a", "succeeded", 1, 0, 0)
 
     @requires("manual_time")
-    async def test_old_minutes_go(self, store: Store, harness: Harness) -> None:
+    async def test_old_minutes_are_removed(self, store: Store, harness: Harness) -> None:
         await settle(store, succeeded(await running(store)))
         await harness.pass_time(MINUTE_STATS_KEPT + 120)
         await settle(store, succeeded(await running(store)))

@@ -1,4 +1,4 @@
-"""Once: how long a key's job stands for a new one, as the new one says."""
+"""Unique jobs: how long the job of a key prevents a new one, by the `unique` of the new one."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from .topic import Topic
 
 
 class TestUnique(Topic):
-    async def test_while_queued_another_is_the_same(self, store: Store) -> None:
+    async def test_until_start_gives_the_existing_job(self, store: Store) -> None:
         await enqueue(store, "a", key="k", unique="until_start")
         assert await insert(store, new_job("b", key="k", unique="until_start")) == [Inserted("existing", "a")]
 
-    async def test_while_queued_ends_when_it_runs(self, store: Store) -> None:
+    async def test_until_start_ends_with_the_claim(self, store: Store) -> None:
         await running(store, "a", key="k", unique="until_start")
         assert await insert(store, new_job("b", key="k", unique="until_start")) == [Inserted("created", "b")]
         assert await insert(store, new_job("c", key="k", unique="until_start")) == [Inserted("existing", "b")]
 
-    async def test_a_job_that_waits_for_its_retry_is_queued(self, store: Store) -> None:
+    async def test_until_start_includes_the_wait_for_a_retry(self, store: Store) -> None:
         await settle(store, failed(await running(store, "a", key="k", unique="until_start"), delay=60.0))
         assert await insert(store, new_job("b", key="k", unique="until_start")) == [Inserted("existing", "a")]
 
-    async def test_while_live_ends_with_the_job(self, store: Store, harness: Harness) -> None:
+    async def test_until_end_ends_with_the_job(self, store: Store, harness: Harness) -> None:
         claim = await running(store, "a", key="k", unique="until_end")
         assert await insert(store, new_job("b", key="k", unique="until_end")) == [Inserted("existing", "a")]
         await settle(store, succeeded(claim, key_keep=60 * harness.unit))
         assert await insert(store, new_job("c", key="k", unique="until_end")) == [Inserted("created", "c")]
 
-    async def test_a_window_counts_from_the_first(self, store: Store, harness: Harness) -> None:
+    async def test_a_window_begins_with_the_first_job(self, store: Store, harness: Harness) -> None:
         window = 3 * harness.unit
         claim = await running(store, "a", key="k", unique="window", window=window)
         await settle(store, succeeded(claim, keep=0.0, key_keep=60 * harness.unit))
@@ -46,37 +46,37 @@ class TestUnique(Topic):
         await settle(store, succeeded(first, key_keep=0.0))
         assert await insert(store, new_job("c", key="k", unique="until_start")) == [Inserted("existing", "b")]
 
-    async def test_the_first_may_come_back_beside_the_second(self, store: Store) -> None:
+    async def test_the_first_job_may_be_released_after_the_second_was_created(self, store: Store) -> None:
         first = await running(store, "a", key="k", unique="until_start")
         await insert(store, new_job("b", key="k", unique="until_start"))
         await settle(store, released(first))
         assert [(await claim_one(store)).id, (await claim_one(store)).id] == ["a", "b"]
 
-    async def test_sent_again_after_another_took_its_key_it_is_itself(self, store: Store) -> None:
+    async def test_a_repeated_insert_is_recognised_after_another_job_took_its_key(self, store: Store) -> None:
         new = new_job("a", key="k", unique="until_start")
         await insert(store, new)
         await claim_one(store)
         await insert(store, new_job("b", key="k", unique="until_start"))
         assert await insert(store, new) == [Inserted("created", "a")]
 
-    async def test_another_payload_is_a_conflict_while_the_first_stands(self, store: Store) -> None:
+    async def test_another_payload_is_a_conflict_until_the_end_of_the_first(self, store: Store) -> None:
         await enqueue(store, "a", key="k", unique="until_end")
         assert (await insert(store, new_job("b", key="k", unique="until_end", payload=b"2")))[0].outcome == "conflict"
 
-    async def test_in_one_batch_the_first_stands(self, store: Store) -> None:
+    async def test_the_first_of_a_batch_is_created(self, store: Store) -> None:
         answers = await insert(store, *(new_job(id, key="k", unique="until_end") for id in ("a", "b")))
         assert answers == [Inserted("created", "a"), Inserted("existing", "a")]
 
-    async def test_a_job_that_finds_no_room_leaves_its_key_as_it_was(self, store: Store, harness: Harness) -> None:
+    async def test_a_job_refused_by_a_full_queue_keeps_the_key_as_it_was(self, store: Store, harness: Harness) -> None:
         claim = await running(store, "a", key="k")
-        nobody = new_job("b", key="k", unique="until_end", max_depth=0)
-        assert await insert(store, nobody) == [Inserted("existing", "a")]
+        refused = new_job("b", key="k", unique="until_end", max_depth=0)
+        assert await insert(store, refused) == [Inserted("existing", "a")]
         await settle(store, succeeded(claim, key_keep=60 * harness.unit))
-        assert await insert(store, nobody) == [Inserted("full", "b")]
+        assert await insert(store, refused) == [Inserted("full", "b")]
         assert await store.get(["b"]) == [None]
         assert await insert(store, new_job("c", key="k")) == [Inserted("existing", "a")]
 
-    async def test_a_caller_asks_for_the_usual_gets_it(self, store: Store, harness: Harness) -> None:
+    async def test_an_insert_without_unique_finds_a_kept_key(self, store: Store, harness: Harness) -> None:
         claim = await running(store, "a", key="k", unique="until_end")
         await settle(store, succeeded(claim, key_keep=60 * harness.unit))
         assert await insert(store, new_job("b", key="k")) == [Inserted("existing", "a")]

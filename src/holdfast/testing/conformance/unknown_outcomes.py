@@ -18,12 +18,12 @@ class TestUnknownOutcomes(Topic):
         assert await insert(store, new) == await insert(store, new) == [Inserted("created", "a")]
         assert len(await every(store)) == 1
 
-    async def test_an_insert_with_a_chosen_id_sent_again_is_its_own(self, store: Store) -> None:
+    async def test_a_repeated_insert_with_a_chosen_id_is_recognised(self, store: Store) -> None:
         new = new_job("mine", nonce=7)
         assert await insert(store, new) == await insert(store, new) == [Inserted("created", "mine")]
         assert await insert(store, new_job("mine", nonce=8)) == [Inserted("exists", "mine")]
 
-    async def test_an_insert_with_a_key_sent_again_is_its_own(self, store: Store) -> None:
+    async def test_a_repeated_insert_with_a_key_is_recognised(self, store: Store) -> None:
         new = new_job("a", key="k")
         assert await insert(store, new) == await insert(store, new) == [Inserted("created", "a")]
         assert await insert(store, new_job("b", key="k")) == [Inserted("existing", "a")]
@@ -63,7 +63,7 @@ class TestUnknownOutcomes(Topic):
         assert list((await store.write(Batch(settles=[end, end]))).settles) == [True, True]
         assert len((await job(store, end.id)).history) == 1
 
-    async def test_another_settlement_of_the_same_claim_is_not_mistaken_for_it(self, store: Store) -> None:
+    async def test_another_settlement_of_the_same_claim_is_refused(self, store: Store) -> None:
         claimed = await running(store)
         assert await settle(store, succeeded(claimed))
         assert not await settle(store, succeeded(claimed))

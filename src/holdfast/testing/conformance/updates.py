@@ -1,4 +1,4 @@
-"""Updates: when a job last came to another state or was changed, by the store's clock; and how often it has failed."""
+"""Updates: when a job last changed its state or was changed, by the store's clock; and how often it has failed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TestUpdates(Topic):
         assert await apply(store, retrial(seen))
         await self.changed(store, harness, seen)
 
-    async def test_what_a_running_job_says_of_itself_is_an_update(self, store: Store, harness: Harness) -> None:
+    async def test_a_note_is_an_update(self, store: Store, harness: Harness) -> None:
         claim = seen = await running(store)
         await harness.pass_time(harness.unit)
         for said in ({"progress": b"1"}, {"checkpoint": b"c"}, {"pid": 7}, {"meta": {"a": 1}}):
@@ -96,7 +96,7 @@ class TestFailures(Topic):
         await settle(store, dead(await claim_one(store)))
         assert failures(await job(store, "a")) == HISTORY_LIMIT + 4
 
-    async def test_claims_that_were_given_back_are_no_failures_and_hide_none(self, store: Store) -> None:
+    async def test_releases_are_no_failures_and_hide_none(self, store: Store) -> None:
         await enqueue(store, "a")
         for _ in range(3):
             await settle(store, failed(await claim_one(store)))
@@ -108,7 +108,7 @@ class TestFailures(Topic):
         await settle(store, succeeded(claim))
         assert failures(await job(store, "a")) == 3
 
-    async def test_a_new_life_begins_without_failures(self, store: Store) -> None:
+    async def test_a_retried_job_has_no_failures(self, store: Store) -> None:
         await settle(store, failed(await running(store, "a")))
         await settle(store, dead(await claim_one(store)))
         await apply(store, retrial(await job(store, "a")))
@@ -116,7 +116,7 @@ class TestFailures(Topic):
         await settle(store, failed(await claim_one(store)))
         assert failures(await job(store, "a")) == 1
 
-    async def test_a_job_that_is_cancelled_has_the_failures_it_had(self, store: Store) -> None:
+    async def test_a_cancelled_job_keeps_its_failures(self, store: Store) -> None:
         await settle(store, failed(await running(store, "a")))
         claim = await claim_one(store)
         await apply(store, cancellation(claim))

@@ -1,4 +1,4 @@
-"""Waiting again: a claim that ends without ending the job leaves a line of history and a time to wait for."""
+"""Waiting again: a claim that ends without ending the job adds an entry to the history, and sets the next due time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TestWaitingAgain(Topic):
         assert await settle(store, failed(record, delay=0.0))
         assert (await job(store, record.id)).state == State.QUEUED
 
-    async def test_a_delay_below_nothing_means_now(self, store: Store) -> None:
+    async def test_a_negative_delay_means_now(self, store: Store) -> None:
         record = await running(store)
         before = await store.now()
         assert await settle(store, failed(record, delay=-90.0))
@@ -34,14 +34,14 @@ class TestWaitingAgain(Topic):
         assert waiting.state == State.QUEUED
         assert waiting.run_at >= before
 
-    async def test_no_delay_keeps_the_time_it_was_due(self, store: Store, harness: Harness) -> None:
+    async def test_no_delay_keeps_the_due_time(self, store: Store, harness: Harness) -> None:
         record = await running(store)
         await harness.pass_time(harness.unit)
         assert await settle(store, released(record))
         waiting = await job(store, record.id)
         assert (waiting.state, waiting.run_at) == (State.QUEUED, record.run_at)
 
-    async def test_a_waiting_job_belongs_to_nobody(self, store: Store) -> None:
+    async def test_a_waiting_job_has_no_holder(self, store: Store) -> None:
         record = await running(store)
         await settle(store, snoozed(record, delay=60.0))
         waiting = await job(store, record.id)
@@ -57,7 +57,7 @@ class TestWaitingAgain(Topic):
 
 
 class TestHistory(Topic):
-    async def test_a_claim_that_ended_is_one_line_of_history(self, store: Store) -> None:
+    async def test_an_ended_claim_is_one_entry_of_history(self, store: Store) -> None:
         record = await running(store, by="ann")
         before = await store.now()
         await settle(store, failed(record, error="E: x"))
@@ -66,7 +66,7 @@ class TestHistory(Topic):
         assert (line.started_at, line.outcome, line.error) == (record.started_at, "failed", "E: x")
         assert before <= line.ended_at <= await store.now()
 
-    async def test_lines_are_added_in_order(self, store: Store) -> None:
+    async def test_history_is_in_order(self, store: Store) -> None:
         await enqueue(store, "a")
         for end in (failed, released, failed):
             await settle(store, end(await claim_one(store)))
@@ -74,24 +74,24 @@ class TestHistory(Topic):
         assert [line.outcome for line in history] == ["failed", "released", "failed"]
         assert [line.fence for line in history] == sorted({line.fence for line in history})
 
-    async def test_a_released_claim_has_the_number_it_was_given_back(self, store: Store) -> None:
+    async def test_a_released_claim_has_the_attempt_of_its_settlement(self, store: Store) -> None:
         await settle(store, released(await running(store, "a")))
         [line] = (await job(store, "a")).history
         assert line.number == 0
 
-    async def test_the_end_of_a_job_is_reported_by_the_job_and_not_by_its_history(self, store: Store) -> None:
+    async def test_the_final_claim_is_not_in_the_history(self, store: Store) -> None:
         await settle(store, failed(await running(store, "a")))
         await settle(store, succeeded(await claim_one(store)))
         assert [line.outcome for line in (await job(store, "a")).history] == ["failed"]
 
-    async def test_history_keeps_the_last_lines_only(self, store: Store) -> None:
+    async def test_history_keeps_the_last_entries(self, store: Store) -> None:
         await enqueue(store, "a")
         for number in range(HISTORY_LIMIT + 3):
             await settle(store, failed(await claim_one(store), error=str(number)))
         history = (await job(store, "a")).history
         assert [line.error for line in history] == [str(number) for number in range(3, HISTORY_LIMIT + 3)]
 
-    async def test_history_is_kept_by_a_new_life(self, store: Store) -> None:
+    async def test_history_is_kept_by_a_retry(self, store: Store) -> None:
         await settle(store, failed(await running(store, "a")))
         await settle(store, dead(await claim_one(store)))
         await apply(store, retrial(await job(store, "a")))

@@ -1,4 +1,4 @@
-"""Waits: a job that waits for more than its time is blocked until it is told, and found by what it waits for."""
+"""Waits: a job that waits for more than its time is blocked until it is released, and found by what it waits for."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ async def waiting_for(store: Store, what: Waiting) -> list[str]:
 
 
 class TestWaitingFor(Topic):
-    async def test_a_job_that_waits_begins_blocked_and_is_not_claimed(self, store: Store) -> None:
+    async def test_a_waiting_job_is_blocked_and_not_claimed(self, store: Store) -> None:
         made = await enqueue(store, "a", waiting_for=X)
         assert (made.state, made.waiting_for) == (State.BLOCKED, X)
         answer = await answer_to(store, ask(limit=9))
         assert (answer.records, answer.due_in) == ([], None)
 
-    async def test_its_time_does_not_free_it(self, store: Store, harness: Harness) -> None:
+    async def test_its_due_time_does_not_release_it(self, store: Store, harness: Harness) -> None:
         await enqueue(store, "a", waiting_for=X, delay=harness.unit)
         await harness.pass_time(2 * harness.unit)
         assert await claim(store) == []
 
     @pytest.mark.parametrize("kind", ["signal", "dependency", "flow_start", "flow", "pause"])
-    async def test_what_it_waits_for_comes_back_as_it_was_said(self, store: Store, kind: Kind) -> None:
+    async def test_waiting_for_is_kept(self, store: Store, kind: Kind) -> None:
         names = ("x", "limit:x", "a b:c=1, d", "ü\u4e16")
         await insert(store, *(new_job(f"j{n}", waiting_for=Waiting(kind, name)) for n, name in enumerate(names)))
         for number, name in enumerate(names):
@@ -64,7 +64,7 @@ class TestWaitingFor(Topic):
         found = await store.find(Where(waiting_for=X, states=(State.QUEUED,)), None, 9)
         assert found.records == []
 
-    async def test_a_change_frees_it_to_the_place_it_had(self, store: Store) -> None:
+    async def test_a_change_releases_it_to_its_place(self, store: Store) -> None:
         seen = await enqueue(store, "a", waiting_for=X)
         await insert(store, new_job("b"))
         assert await apply(store, change(seen, state=State.QUEUED))
@@ -106,7 +106,7 @@ class TestWaitingFor(Topic):
         assert await waiting_for(store, PAUSE) == ["a"]
         assert await claim(store) == []
 
-    async def test_what_it_waits_for_may_have_an_end_in_time(self, store: Store, harness: Harness) -> None:
+    async def test_a_wait_may_have_a_timeout(self, store: Store, harness: Harness) -> None:
         claim_ = await running(store, "a")
         await settle(store, snoozed(claim_, 2 * harness.unit, waiting_for=SIGNAL))
         assert ((await job(store, "a")).state, await waiting_for(store, SIGNAL)) == (State.SCHEDULED, ["a"])
@@ -119,7 +119,7 @@ class TestWaitingFor(Topic):
         assert await apply(store, change(await job(store, "a"), state=State.QUEUED, delay=0.0))
         assert ((await claim_one(store)).id, await waiting_for(store, SIGNAL)) == ("a", [])
 
-    async def test_an_asked_for_cancellation_comes_before_waiting(self, store: Store) -> None:
+    async def test_a_requested_cancellation_comes_before_waiting(self, store: Store) -> None:
         claim_ = await running(store, "a")
         await apply(store, cancellation(claim_))
         await settle(store, ending(claim_, State.BLOCKED, "paused", waiting_for=PAUSE))
@@ -130,20 +130,20 @@ class TestWaitingFor(Topic):
         [queue] = await store.stats()
         assert {state: count for state, count in queue.counts.items() if count} == {"blocked": 1, "queued": 1}
 
-    async def test_it_survives_a_new_connection(self, store: Store, harness: Harness) -> None:
+    async def test_a_wait_is_kept_after_reopening(self, store: Store, harness: Harness) -> None:
         await enqueue(store, "a", waiting_for=ALL, extra=b'{"x":1}')
         store = await harness.reopen(store)
         assert (await waiting_for(store, ALL), (await job(store, "a")).extra) == (["a"], b'{"x":1}')
 
 
 class TestInternal(Topic):
-    async def test_the_cores_own_words_are_kept_as_they_are(self, store: Store) -> None:
+    async def test_internal_metadata_is_kept(self, store: Store) -> None:
         made = await enqueue(store, "a", extra=b'{"deadline": 7}')
         assert made.extra == b'{"deadline": 7}'
         assert (await claim_one(store)).extra == b'{"deadline": 7}'
         assert (await enqueue(store, "b")).extra is None
 
-    async def test_a_change_replaces_them(self, store: Store) -> None:
+    async def test_a_change_replaces_internal_metadata(self, store: Store) -> None:
         seen = await enqueue(store, "a", extra=b"{}")
         assert await apply(store, change(seen, extra=b'{"y":2}'))
         assert (await job(store, "a")).extra == b'{"y":2}'
@@ -155,7 +155,7 @@ class TestInternal(Topic):
             changed = await job(store, f"a{size}")
             assert (changed.payload, changed.checkpoint) == (b"2" * (100_001 - size), b"c")
 
-    async def test_a_key_stands_for_the_payload_that_replaced_the_first(self, store: Store) -> None:
+    async def test_a_key_has_the_fingerprint_of_the_new_payload(self, store: Store) -> None:
         seen = await enqueue(store, "a", key="k", payload=b"1")
         other = new_job("b", key="k", payload=b"2")
         assert (await insert(store, other))[0].outcome == "conflict"
@@ -173,41 +173,41 @@ class TestInternal(Topic):
 
 
 class TestRecordedEnds(Topic):
-    """An end that somebody waits for is told by a record in the same commit."""
+    """An end that other jobs wait for is recorded in the same commit."""
 
-    async def told(self, store: Store) -> set[str]:
+    async def recorded(self, store: Store) -> set[str]:
         return set(await records_of(store, "ended"))
 
     @pytest.mark.parametrize("end", [succeeded, dead, cancelled])
-    async def test_every_end_is_reported(self, store: Store, end: object) -> None:
+    async def test_every_end_is_recorded(self, store: Store, end: object) -> None:
         claim_ = await running(store, "a")
         assert await settle(store, end(claim_, record_end=True))  # type: ignore[operator]
-        assert await self.told(store) == {"a"}
+        assert await self.recorded(store) == {"a"}
 
-    async def test_an_end_is_reported_only_if_asked_for_and_only_if_written(self, store: Store) -> None:
+    async def test_an_end_is_recorded_only_if_requested_and_written(self, store: Store) -> None:
         claim_ = await running(store, "a")
         assert not await settle(store, succeeded(claim_, fence=claim_.fence + 1, record_end=True))
         assert await settle(store, succeeded(claim_))
-        assert await self.told(store) == set()
+        assert await self.recorded(store) == set()
 
     async def test_a_job_that_waits_again_has_not_ended(self, store: Store) -> None:
         await settle(store, failed(await running(store, "a"), delay=60.0, record_end=True))
-        assert await self.told(store) == set()
+        assert await self.recorded(store) == set()
 
-    async def test_a_cancellation_instead_of_a_retry_is_reported(self, store: Store) -> None:
+    async def test_a_cancellation_instead_of_a_retry_is_recorded(self, store: Store) -> None:
         claim_ = await running(store, "a")
         await apply(store, cancellation(claim_))
         await settle(store, failed(claim_, record_end=True))
-        assert await self.told(store) == {"a"}
+        assert await self.recorded(store) == {"a"}
 
-    async def test_an_operators_change_is_reported(self, store: Store) -> None:
+    async def test_an_end_by_an_operator_is_recorded(self, store: Store) -> None:
         seen = await enqueue(store, "a")
         assert await apply(store, cancellation(seen, record_end=True))
-        assert await self.told(store) == {"a"}
+        assert await self.recorded(store) == {"a"}
         assert await store.put_record("ended", "a", None)
-        assert await self.told(store) == set()
+        assert await self.recorded(store) == set()
 
-    async def test_the_record_of_an_end_that_is_handled_is_removed_with_what_it_frees(self, store: Store) -> None:
+    async def test_the_record_of_a_handled_end_is_removed_with_the_release(self, store: Store) -> None:
         await settle(store, succeeded(await running(store, "a"), record_end=True))
         await settle(store, succeeded(await running(store, "b"), record_end=True, keep=None))
         first, second, waiting_for = (
@@ -221,18 +221,18 @@ class TestRecordedEnds(Topic):
             Change("b", second.state, second.fence, Patch(keep=60.0, handled=True), expected_seq=second.seq),
         ]
         assert (await store.write(Batch(changes=handled))).changes == [True, True, True]
-        assert await self.told(store) == set()
+        assert await self.recorded(store) == set()
         assert (await job(store, "c")).state == State.QUEUED
         assert await job(store, "a") == first, "it is as it was"
         assert (await job(store, "b")).expires_at is not None
         assert (await store.write(Batch(changes=handled[1:2]))).changes == [True], "it may be sent again"
 
-    async def test_the_record_of_an_end_stays_where_something_was_added_to_it(self, store: Store) -> None:
+    async def test_the_record_of_an_end_is_kept_if_something_was_added(self, store: Store) -> None:
         await settle(store, succeeded(await running(store, "a"), record_end=True))
         await store.put_record("ended", "a", b'{"also":["b"]}')
         seen = await job(store, "a")
         assert (await store.write(Batch(changes=[Change("a", seen.state, seen.fence, HANDLED)]))).changes == [True]
-        assert await self.told(store) == {"a"}
+        assert await self.recorded(store) == {"a"}
 
     async def test_the_record_of_another_end_is_not_removed(self, store: Store) -> None:
         await settle(store, succeeded(await running(store, "a"), record_end=True))
@@ -244,11 +244,11 @@ class TestRecordedEnds(Topic):
             Change("b", seen.state, seen.fence, HANDLED),
         ]
         assert (await store.write(Batch(changes=others))).changes == [False] * 4
-        assert await self.told(store) == {"a"}
+        assert await self.recorded(store) == {"a"}
 
-    async def test_many_at_once_are_reported(self, store: Store) -> None:
+    async def test_many_ends_of_a_batch_are_recorded(self, store: Store) -> None:
         await insert(store, *(new_job(f"a{n}") for n in range(40)))
         claims = await claim(store, limit=40)
         ends = [succeeded(each, record_end=n % 2 == 0) for n, each in enumerate(claims)]
         assert all((await store.write(Batch(settles=ends))).settles)
-        assert len(await self.told(store)) == 20
+        assert len(await self.recorded(store)) == 20

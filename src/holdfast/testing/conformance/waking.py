@@ -1,4 +1,4 @@
-"""Waking: listeners ring soon after something happened, and never before a waiter could hear them."""
+"""Notifications: listeners are notified soon after a change, also if it comes between the claim and the wait."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TestWaking(Topic):
         listener.close()
 
     @requires("hints")
-    async def test_a_sibling_is_notified_the_listener(self, store: Store, harness: Harness) -> None:
+    async def test_a_write_of_a_sibling_notifies_the_listener(self, store: Store, harness: Harness) -> None:
         other = await harness.another(store)
         listener = store.listen(["queue/mail", "queue/default"])
         assert await claim(store) == []
@@ -63,7 +63,7 @@ class TestWaking(Topic):
         listener.close()
 
     @requires("hints")
-    async def test_a_listener_is_notified_when_a_job_is_put_back(self, store: Store, harness: Harness) -> None:
+    async def test_a_listener_is_notified_when_a_job_is_released(self, store: Store, harness: Harness) -> None:
         for end in (released, failed):
             claimed = await running(store, queue="mail")
             listener = store.listen(["queue/mail"])

@@ -1,4 +1,4 @@
-"""The check: every rule on every job, in one pass over the journal; and the story of a job that broke one."""
+"""The check: every rule on every job, in one pass over the journal; and all entries of a job that breaks a rule."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ...core.clock import MICROS
-from .broken import Broken
+from .job_history import NEVER, Asked, History, Terms, parse_history
 from .journal import Entry
-from .lives import NEVER, Asked, History, Terms, understand
 from .rules import OF_ALL, OF_ANY_JOB, OF_JOB
+from .violation import Violation
 
 STORIES = 3
 _SHOWN = (
@@ -22,59 +22,59 @@ _SHOWN = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check has found."""
+    """The result of a check."""
 
     history: History
-    broken: list[Broken]
+    violations: list[Violation]
 
     def __bool__(self) -> bool:
-        return not self.broken
+        return not self.violations
 
     @property
     def jobs(self) -> int:
-        """Acknowledged ones."""
-        return sum(1 for life in self.history.lives.values() if life.acks)
+        """The number of acknowledged jobs."""
+        return sum(1 for job in self.history.jobs.values() if job.acks)
 
     def explain(self) -> str:
-        """Every rule that was broken, and the whole story of the first jobs that broke one."""
-        if not self.broken:
+        """Every violation, and all entries of the first jobs that break a rule."""
+        if not self.violations:
             return f"{self.jobs} acknowledged jobs, {self.history.length} events: every rule holds"
-        lines = [f"{len(self.broken)} violations of rules, over {self.jobs} acknowledged jobs"]
-        lines += [f"  {one.rule}: job {one.job or '-'}: {one.what}" for one in self.broken[:20]]
-        for job in islice(dict.fromkeys(one.job for one in self.broken if one.job), STORIES):
-            lines += ["", f"job {job}", *story(self.history, job)]
+        lines = [f"{len(self.violations)} violations of rules, over {self.jobs} acknowledged jobs"]
+        lines += [f"  {one.rule}: job {one.job or '-'}: {one.what}" for one in self.violations[:20]]
+        for id in islice(dict.fromkeys(one.job for one in self.violations if one.job), STORIES):
+            lines += ["", f"job {id}", *story(self.history, id)]
         return "\n".join(lines)
 
     def demand(self) -> None:
-        """AssertionError, with the whole story, unless every rule holds."""
-        if self.broken:
+        """Raise AssertionError with the explanation, unless every rule holds."""
+        if self.violations:
             raise AssertionError(self.explain())
 
 
 def check(entries: Iterable[Entry], terms: Terms | None = None) -> Verdict:
-    """Hold a history to every rule."""
-    history = understand(entries, terms or Terms())
-    broken: list[Broken] = []
-    for life in history.lives.values():
-        for rule in OF_ANY_JOB if life.reborn else OF_JOB:
-            broken += [Broken(rule.__name__, life.id, what) for what in rule(life)]
+    """Check a history against every rule."""
+    history = parse_history(entries, terms or Terms())
+    violations: list[Violation] = []
+    for job in history.jobs.values():
+        for rule in OF_ANY_JOB if job.recreated else OF_JOB:
+            violations += [Violation(rule.__name__, job.id, what) for what in rule(job)]
     for rule in OF_ALL:
-        broken += rule(history)
-    return Verdict(history, broken)
+        violations += rule(history)
+    return Verdict(history, violations)
 
 
-def story(history: History, job: str) -> list[str]:
-    """Everything that the journal has about one job, in order."""
-    life = history.lives.get(job)
-    if life is None:
+def story(history: History, id: str) -> list[str]:
+    """All entries of the journal about one job, in order."""
+    known = history.jobs.get(id)
+    if known is None:
         return ["  (the journal has no entry of this job)"]
-    fates: dict[int, Asked] = {one.asked: one for one in (*life.inserts, *life.notes, *life.changes)}
-    fates |= {one.asked: one for end in life.ends.values() for one in end.sent}
+    fates: dict[int, Asked] = {one.asked: one for one in (*known.inserts, *known.notes, *known.changes)}
+    fates |= {one.asked: one for end in known.ends.values() for one in end.sent}
     lines: list[str] = []
-    for place, entry in life.story:
+    for place, entry in known.story:
         fields = " ".join(f"{name}={value}" for name in _SHOWN if (value := _unusual(entry, name)))
         fate = fates.get(place)
-        tail = "" if fate is None else f" → {fate.says}" + ("" if fate.told == NEVER else f" at #{fate.told}")
+        tail = "" if fate is None else f" → {fate.says}" + ("" if fate.answered == NEVER else f" at #{fate.answered}")
         lines.append(f"  #{place} {entry.at / MICROS:.6f} {entry.by}: {entry.event} {fields}{tail}".rstrip())
         if entry.event == "final":
             lines += [

@@ -1,24 +1,24 @@
-"""The rules of flows: what a job that comes after others can rely on."""
+"""The rules of flows: when a job with dependencies may be claimed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ...core.job import TERMINAL, State
-from .lives import POSSIBLE, Life
+from .job_history import POSSIBLE, JobHistory
 
 
-def nothing_runs_before_its_parents(life: Life) -> Iterator[str]:
-    """A job of a flow is claimed when those before it may have ended: well where it needs that, badly where it must."""
-    # The number of one that was refused, since its key stood for another job, is the next one's.
-    made = [one.entry for one in life.inserts if one.says == "ok"] or [
-        one.entry for one in life.inserts if one.says in POSSIBLE
+def nothing_runs_before_its_parents(job: JobHistory) -> Iterator[str]:
+    """A job of a flow is claimed only after its parents ended: in success, or, for a compensation, in failure."""
+    # A job that was refused because of its key gives its number to the next one.
+    made = [one.entry for one in job.inserts if one.says == "ok"] or [
+        one.entry for one in job.inserts if one.says in POSSIBLE
     ]
     after = made[-1].after if made else None
-    if not after or not life.claims or not life.run.terms.everybody:
+    if not after or not job.claims or not job.run.terms.all_recorded:
         return
-    first = min(claim.told for claim in life.claims)
-    ends = {id: _ends(parent, first) for id, _ in after if (parent := life.run.lives.get(id)) is not None}
+    first = min(claim.answered for claim in job.claims)
+    ends = {id: _ends(parent, first) for id, _ in after if (parent := job.run.jobs.get(id)) is not None}
     for id, on_dead in after:
         if not ends.get(id):
             yield f"it was claimed before {id} could have ended"
@@ -28,17 +28,17 @@ def nothing_runs_before_its_parents(life: Life) -> Iterator[str]:
         yield "it was claimed though all that it compensates for had ended well"
 
 
-def never_begun(life: Life) -> bool:
-    """Whether it is of a flow whose making was given up: it has no job of its own, and nothing of it runs."""
-    id = life.id.rpartition(".")[0]
-    flow = life.run.lives.get(id)
-    return bool(id) and (flow is None or flow.final is None) and not life.claims
+def never_begun(job: JobHistory) -> bool:
+    """Whether it is of a flow that was abandoned before its start: it has no flow job, and none of its jobs runs."""
+    id = job.id.rpartition(".")[0]
+    flow = job.run.jobs.get(id)
+    return bool(id) and (flow is None or flow.final is None) and not job.claims
 
 
-def _ends(parent: Life, before: int) -> set[str]:
+def _ends(parent: JobHistory, before: int) -> set[str]:
     """The ways in which a job may have ended before this place."""
     asked = [(one, end.entry.state) for end in parent.ends.values() for one in end.sent]
     asked += [(one, one.entry.state) for one in parent.changes if one.entry.what == "state"]
-    # Where a running job was to be cancelled, whatever would have had it wait ends it instead.
+    # If the cancellation of a running job was requested, it ends instead of waiting again.
     asked += [(one, State.CANCELLED) for one in parent.changes if one.entry.what in ("cancel", "delete")]
     return {state for one, state in asked if one.asked < before and one.says in POSSIBLE and state in TERMINAL}

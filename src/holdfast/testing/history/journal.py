@@ -1,7 +1,7 @@
-"""A journal: what every process of a run asked for and was told, one line per event, in one file.
+"""A journal: the requests and answers of every process of a run, one line per event, in one file.
 
-Lines are appended by single writes (O_APPEND), so those of many processes never mix, a killed process loses nothing
-that it has written, and their order is an order of time: what stands above was over before what stands below began.
+Lines are appended by single writes (O_APPEND): lines of different processes never mix, a killed process loses nothing
+that it has written, and the lines are in the order of time: an event was over before the event of the next line began.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Past(msgspec.Struct, frozen=True, gc=False):
 
 
 class Entry(msgspec.Struct, omit_defaults=True, gc=False):
-    """One event. Which fields an event has, `recorded.py` and `program.py` say."""
+    """One event. `recorded.py` and `program.py` define which fields an event has."""
 
     event: str
     at: int = 0
@@ -36,7 +36,7 @@ class Entry(msgspec.Struct, omit_defaults=True, gc=False):
     """The process."""
     job: str = ""
     call: str = ""
-    """Ties what was told to what was asked."""
+    """The id of a call: its requests and its answer have the same."""
     fence: int = 0
     nonce: int = 0
     reset_count: int = 0
@@ -55,25 +55,25 @@ class Entry(msgspec.Struct, omit_defaults=True, gc=False):
     started_at: int = 0
     limit_key: str = ""
     room: int = 0
-    """Claims that the limit key may have at one time; 0: any number."""
+    """The concurrency of the limit key; 0: unlimited."""
     interval: int = 0
     burst: int = 1
     later: bool = False
     """A job that is not due at once."""
     sweep: bool = False
-    """A settlement of somebody else's claim, whose lease has ended."""
+    """The settlement of a claim of another holder, whose lease has expired."""
     key: str = ""
     unique: str = ""
-    """For how long the key stands for one job; "": for good."""
+    """How long the job has its key (`unique=`); "": while the key is kept."""
     window: float = 0.0
     after: list[tuple[str, str]] | None = None
-    """The jobs that one of a flow comes after, and what is to happen when one dies."""
+    """The dependencies of a job of a flow, and what happens if one is dead."""
     waiting_for: str = ""
     says: str = ""
-    """`ok`, `no` (refused), `failed` (nothing was written), `unknown` (it may have been)."""
+    """`ok`, `no` (refused), `failed` (nothing was written), `unknown` (the write may have happened)."""
     result: str = ""
     expect: str = ""
-    """The one state in which a job may end, where the run knows it."""
+    """The only state in which the job may end, if the run knows it."""
     what: str = ""
     inserts: list[str] | None = None
     settles: list[bool] | None = None
@@ -90,7 +90,7 @@ class Journal(Protocol):
         ...
 
 
-class Pages:
+class MemoryJournal:
     """A journal in memory, for runs inside one process."""
 
     def __init__(self, by: str, clock: Clock, entries: list[Entry] | None = None) -> None:
@@ -106,7 +106,7 @@ class Pages:
 
 
 class JournalFile:
-    """One process's end of the journal file."""
+    """Appends to the journal file; one object per process."""
 
     def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
         self.path = Path(path)
@@ -122,7 +122,7 @@ class JournalFile:
         self._append(self._encoder.encode_lines(entries))
 
     def note(self, **fields: Any) -> None:
-        """A line with fields of one's own, which a check of the history does not read."""
+        """Append a line with other fields, which `check` does not read."""
         self._append(self._encoder.encode({"at": self._clock.boot(), "by": str(os.getpid()), **fields}) + b"\n")
 
     def _append(self, data: bytes) -> None:
@@ -134,7 +134,7 @@ class JournalFile:
 
 
 def read(path: str | Path) -> Iterator[Entry]:
-    """The events of a journal file; half a line at its end, of a process that was killed, is left out."""
+    """The events of a journal file; an incomplete last line, of a killed process, is left out."""
     decode = msgspec.json.Decoder(Entry).decode
     with open(path, "rb") as file:
         for line in file:
@@ -143,5 +143,5 @@ def read(path: str | Path) -> Iterator[Entry]:
 
 
 def dump(entries: Iterable[Entry]) -> bytes:
-    """Events as they would stand in a file."""
+    """Events in the format of a journal file."""
     return msgspec.json.Encoder().encode_lines(list(entries))

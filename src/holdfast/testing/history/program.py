@@ -1,4 +1,4 @@
-"""What a program of a run writes itself: what it was told about its jobs, what they ran, and how it all ended."""
+"""Events that a program of a run writes itself: answers about its jobs, runs of their code, and their final states."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ def acknowledged(job: str, *, key: str = "", expect: str = "") -> Entry:
 
 
 def denied(job: str) -> Entry:
-    """Every call that could have made this job was told that nothing was written, and yet it is there."""
+    """Every call that could have created this job got StoreUnavailable (nothing written), but the job exists."""
     return Entry("denied", job=job)
 
 
 def began(job: str, fence: int) -> Entry:
-    """A job's own code has begun."""
+    """The code of a job has begun."""
     return Entry("began", job=job, fence=fence)
 
 
 def ran(job: str, fence: int) -> Entry:
-    """A job's own code has reached its end."""
+    """The code of a job has reached its end."""
     return Entry("ran", job=job, fence=fence)
 
 
 def got(job: str, fence: int, step: str, value: object) -> Entry:
-    """A job was given what a step of it had returned, now or in an earlier attempt."""
+    """A job got the result of one of its steps, from this or an earlier attempt."""
     return Entry("got", job=job, fence=fence, what=step, result=repr(value))
 
 
@@ -41,18 +41,18 @@ def calm() -> Entry:
     return Entry("calm")
 
 
-def held_by_the_dead(job: str, holder: str) -> Entry:
-    """Long enough after the faults have stopped, a claim is still with a holder whose lease has ended."""
+def held_by_expired_holder(job: str, holder: str) -> Entry:
+    """More than lease + sweep after the last fault, a claim still belongs to a holder with an expired lease."""
     return Entry("held", job=job, holder=holder)
 
 
 def left(what: str) -> Entry:
-    """Something is there that should not be, when everything has ended: a process, a lock, a file, a key."""
+    """Something is left after everything has ended: a process, a lock, a file, a key."""
     return Entry("left", what=what)
 
 
 def final(records: Iterable[Record]) -> list[Entry]:
-    """The jobs as the store has them at the end."""
+    """The jobs in the store at the end."""
     return [
         Entry(
             "final", job=record.id, state=record.state, fence=record.fence, reset_count=record.reset_count,

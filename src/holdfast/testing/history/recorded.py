@@ -1,4 +1,4 @@
-"""A store that writes into a journal what it was asked and what it answered: before the ask, and after the answer."""
+"""A store that writes requests and answers to a journal: a request before it is made, an answer after it came."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .journal import Entry, Journal
 UNSET = msgspec.UNSET
 NO_LIMIT_KEY = LimitKey("")
 _HIDDEN = frozenset({"transaction", "insert_bound"})
-"""Ways to write that pass by `write`: what is not recorded is not offered."""
+"""Methods that write without `write`: they are not recorded, and so not available."""
 
 
 class Recorded:
@@ -48,9 +48,9 @@ class Recorded:
         try:
             answers = await self._store.write(batch)
         except BaseException as error:
-            self._journal.write(Entry("told", call=call, says=_failure(error)))
+            self._journal.write(Entry("answered", call=call, says=_failure(error)))
             raise
-        self._journal.write(*told(answers, call))
+        self._journal.write(*answered(answers, call))
         return answers
 
     async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
@@ -58,7 +58,7 @@ class Recorded:
         named = list(zip(holders, calls, strict=True))
         self._journal.write(*(Entry("heartbeat", call=call, holder=one.id, lease=one.lease) for one, call in named))
         heartbeats = await self._store.heartbeat(holders)
-        self._journal.write(*(Entry("told", call=call, says="ok") for call in calls))
+        self._journal.write(*(Entry("answered", call=call, says="ok") for call in calls))
         return heartbeats
 
     async def leave(self, holders: Sequence[str]) -> None:
@@ -66,18 +66,18 @@ class Recorded:
         await self._store.leave(holders)
 
     async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
-        if holder is not None:  # whoever asks for one holder's claims knows that its process is dead
+        if holder is not None:  # the caller knows that the process of this holder is dead
             self._journal.write(Entry("leave", holder=holder))
         return await self._store.expired(limit, holder)
 
 
 def recorded(store: Store, journal: Journal, name: str = "store") -> Store:
-    """The store, with everything that passes through it journalled. `name` must be unique within the run."""
+    """The store, with all its requests and answers in the journal. `name` must be unique within the run."""
     return cast("Store", Recorded(store, journal, name))
 
 
 def asked(batch: Batch, call: str) -> list[Entry]:
-    """A batch as events, one per operation."""
+    """The events of a batch, one per operation."""
     return [
         *(_insert(new, call) for new in batch.inserts),
         *(Entry("note", call=call, job=note.id, fence=note.fence) for note in batch.notes),
@@ -87,10 +87,10 @@ def asked(batch: Batch, call: str) -> list[Entry]:
     ]
 
 
-def told(answers: Answers, call: str) -> list[Entry]:
-    """A batch's answers as events: one line for all, and one for each claim."""
+def answered(answers: Answers, call: str) -> list[Entry]:
+    """The events of the answers to a batch: one for all, and one for each claim."""
     line = Entry(
-        "told",
+        "answered",
         call=call,
         says="ok",
         inserts=[f"{one.outcome} {one.id}" for one in answers.inserts] or None,
@@ -108,7 +108,7 @@ def _records(claims: Claims) -> list[Record]:
 def _failure(error: BaseException) -> str:
     if isinstance(error, StoreUnavailable) and not isinstance(error, OutcomeUnknown):
         return "failed"
-    # Also where the caller was cancelled, or a driver raised what it should not have: nobody knows.
+    # Also if the caller was cancelled, or a driver raised an unexpected error: the outcome is unknown.
     return "gone" if isinstance(error, asyncio.CancelledError) else "unknown"
 
 
@@ -159,5 +159,5 @@ def _claimed(record: Record, call: str) -> Entry:
 
 
 def digest(data: bytes | None) -> str:
-    """A result in few letters."""
+    """A short digest of a result."""
     return "" if data is None else hashlib.blake2s(data, digest_size=8).hexdigest()

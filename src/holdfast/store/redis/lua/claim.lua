@@ -143,7 +143,7 @@ local function crashes_of(member)
   return mutable and mutable_of(mutable)[MUTABLE.crashes] or 0
 end
 
--- Take the first quarantined jobs that may run together: those with as many crashes as the first; up to the limit at -2,
+-- Take the first quarantined jobs that may run together: jobs with as many crashes as the first; up to the limit at -2,
 -- COHORT at -1, one otherwise. Stops before the next one that comes after a job that is not quarantined (`sound`),
 -- or that its limit key defers.
 local function pick_quarantined(queue, picking, tasks, sound)
@@ -167,7 +167,7 @@ local function pick_quarantined(queue, picking, tasks, sound)
   flush()
 end
 
--- Choose jobs of one queue: sets `seqs`, and by number the limit keys of those that are `limited`. `waiting`: a
+-- Choose jobs of one queue: sets `seqs`, and by number the limit keys of jobs that have one (`limited`). `waiting`: a
 -- quarantined job was first and could not be taken; `apart`: quarantined jobs were chosen.
 local function pick(queue, picking, tasks, free)
   local quarantine = P .. 'quarantined:' .. queue
@@ -284,7 +284,7 @@ local function claim(ask)
     end
   end
   local answer, hands, taken = { 0, -1, NOW }, {}, 0
-  local picking = { spare = HELD_LIMIT, limited = {}, limiters = new_limiters() }
+  local picking = { spare = DEFER_LIMIT, limited = {}, limiters = new_limiters() }
   local opening = next_opening()
   if opening and opening <= now then
     reopen(picking.limiters)

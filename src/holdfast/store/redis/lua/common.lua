@@ -26,7 +26,7 @@ local function sortable(seq)
   return string.char(96 + #seq) .. seq
 end
 
--- The member of a waiting job: in `ready:`, `quarantined:` and `limit_key-held:` (deferred) sorted by priority, then by
+-- The member of a waiting job: in `ready:`, `quarantined:` and `limit_key-deferred:` sorted by priority, then by
 -- this text; in `later:` (scheduled) and `retry:` (failed) by the time it is due. It ends with the limit key, so that a
 -- claim moves it from one set to another without reading the job.
 -- (A time has sixteen digits from 2001 to 2286.)

@@ -1,7 +1,7 @@
 -- ENQUEUE: new jobs; a repeated insert is recognised.
 -- Each is a NewMessage, or a PlainNewMessage. Answers with the exceptions only: {place, outcome, id, ...}.
 
--- The number of jobs that are ready, or wait for their time; `places` has those that are yet to be written.
+-- The number of jobs that are ready, or wait for their time; `places` has the jobs that are yet to be written.
 local function depth_of(queue, places)
   local waiting = 0
   for _, set in ipairs({ 'ready:', 'quarantined:', 'later:', 'retry:' }) do
@@ -22,7 +22,7 @@ local function is_duplicate(id, made_at, unique, window)
   if unique == 'window' then
     return made_at + window > now
   end
-  return lives(id, unique == 'until_start')
+  return is_unfinished(id, unique == 'until_start')
 end
 
 -- The answer for a job whose key or id exists, or whose queue is full; nil where it may be created.

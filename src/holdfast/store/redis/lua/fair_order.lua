@@ -20,7 +20,7 @@ local function read_limit_keys(jobs)
     end
   end
   finish = {}
-  for at, known in ipairs(each_of('ZMSCORE', P .. 'limit_key-turn', new)) do
+  for at, known in ipairs(each_of('ZMSCORE', P .. 'limit_key-position', new)) do
     finish[new[at]] = tonumber(known)
   end
 end
@@ -71,5 +71,5 @@ local function write_positions()
   for limit_key, position in pairs(given) do
     list[#list + 1], list[#list + 2] = text(position), limit_key
   end
-  many('ZADD', P .. 'limit_key-turn', list)
+  many('ZADD', P .. 'limit_key-position', list)
 end

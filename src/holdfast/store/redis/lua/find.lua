@@ -59,7 +59,7 @@ end
 -- The sets with the deferred jobs of a limit key, or the jobs in these states, each a KnownSet; nil if there are none.
 local function known_sets()
   if want.limit_key then
-    return { { P .. 'limit_key-held:' .. want.limit_key, 'time' } }
+    return { { P .. 'limit_key-deferred:' .. want.limit_key, 'time' } }
   end
   if not states or states[STATE.succeeded] or states[STATE.blocked] then
     return nil

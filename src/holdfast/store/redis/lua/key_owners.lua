@@ -4,6 +4,6 @@ local answer = {}
 for at, key in ipairs(ARGV) do
   local known = call('HGET', P .. 'keys', key)
   local id = known and unpack_key(known)
-  answer[at] = id and lives(id) and id or false
+  answer[at] = id and is_unfinished(id) and id or false
 end
 return answer

@@ -1,4 +1,4 @@
--- LEAVE: deregister the holders of ARGV; those that still have claims stay, with an expired lease.
+-- LEAVE: deregister the holders of ARGV; a holder that still has claims stays, with an expired lease.
 
 for _, id in ipairs(ARGV) do
   if call('EXISTS', P .. 'held:' .. id) == 0 then

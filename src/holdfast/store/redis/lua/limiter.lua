@@ -1,5 +1,5 @@
--- LIMITER: whether jobs of a limit key may start; defers those that may not, and releases them later. The rules are
--- those of core/limiter.py. A deferred job has only changed its sorted set, like one that becomes due.
+-- LIMITER: whether jobs of a limit key may start; defers jobs that may not, and releases them later. core/limiter.py has
+-- the rules. A deferred job has only changed its sorted set, like one that becomes due.
 
 local AT_ONCE = 100 -- limit keys that are checked together
 
@@ -40,7 +40,7 @@ end
 local function meet(some, limiters)
   local seqs, bounds, limit_keys = {}, {}, {}
   local chosen, tat = limiters.chosen, limiters.tat
-  local new, keys, paced = {}, {}, {}
+  local new, keys, with_rate = {}, {}, {}
   for n = 1, #some / 2 do
     local seq, numbers, limit_key = string.match(some[2 * n - 1], '^(%d+):(%d+,%d+,%d+,%d+),(.*)$', 18)
     local its = seq and (bounds_of[numbers] or parse_bounds(numbers))
@@ -51,12 +51,12 @@ local function meet(some, limiters)
     end
     if its and its.interval > 0 and not tat[limit_key] then
       tat[limit_key] = 0
-      paced[#paced + 1] = limit_key
+      with_rate[#with_rate + 1] = limit_key
     end
     seqs[n], bounds[n], limit_keys[n] = seq or false, its or false, limit_key or false
   end
   learn(limiters.running, new, 'MGET', nil, keys)
-  learn(tat, paced, 'ZMSCORE', P .. 'limit_key-pace', paced)
+  learn(tat, with_rate, 'ZMSCORE', P .. 'limit_key-tat', with_rate)
   if new[1] and any_resting() then
     learn(limiters.rest_until, new, 'ZMSCORE', P .. 'limit_key-rest', new)
   end
@@ -106,7 +106,7 @@ local function close(limiters)
   end
   many('MSET', nil, runs)
   for limit_key, used in pairs(limiters.used) do
-    gather('ZADD', P .. 'limit_key-pace', text(math.max(limiters.tat[limit_key], now) + used), limit_key)
+    gather('ZADD', P .. 'limit_key-tat', text(math.max(limiters.tat[limit_key], now) + used), limit_key)
   end
   for limit_key, when in pairs(limiters.opens_at) do
     if when then
@@ -198,7 +198,7 @@ end
 
 -- Check the limit keys whose time has come. If they release many jobs, the next claim checks the rest.
 local function reopen(limiters)
-  local names = call('ZRANGEBYSCORE', P .. 'limit_key-opens', '-inf', NOW, 'LIMIT', 0, HELD_LIMIT)
+  local names = call('ZRANGEBYSCORE', P .. 'limit_key-opens', '-inf', NOW, 'LIMIT', 0, DEFER_LIMIT)
   local first, number = 1, 0
   while names[first] and number < PROMOTE_LIMIT do
     number = number + release({ unpack(names, first, first + AT_ONCE - 1) }, limiters)

@@ -1,6 +1,6 @@
 -- OWNER: whether the job that has a key has not ended; with `waiting`: whether it has not begun either.
 
-local function lives(id, waiting)
+local function is_unfinished(id, waiting)
   local known = call('HGET', P .. 'ids', id)
   if not known then
     return false

@@ -1,4 +1,4 @@
--- RECORDS: the small shared records of the kinds in ARGV: for each kind its names and values in turn. Writes nothing.
+-- RECORDS: the small shared records of the kinds in ARGV: for each kind its alternating names and values. Writes nothing.
 
 local answer = {}
 for at, kind in ipairs(ARGV) do

@@ -1,4 +1,4 @@
--- STATS: for every queue that has jobs or is paused: name, paused, oldest, then state and number in turn.
+-- STATS: for every queue that has jobs or is paused: name, paused, oldest, then alternating states and numbers.
 
 -- When the oldest job of a sorted set of ready jobs was due: the first of each priority is the oldest of it.
 local function oldest_of(set, oldest)

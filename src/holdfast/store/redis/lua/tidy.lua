@@ -37,13 +37,13 @@ if watched and tonumber(watched) <= now then
 end
 call('ZREMRANGEBYSCORE', P .. 'gone', '-inf', text(now - GONE_KEPT))
 local unused = text(now - tonumber(ARGV[TIDY.limit_keys]))
-for _, set in ipairs({ 'limit_key-pace', 'limit_key-rest', 'limit_key-turn' }) do
+for _, set in ipairs({ 'limit_key-tat', 'limit_key-rest', 'limit_key-position' }) do
   for _, name in ipairs(call('ZRANGEBYSCORE', P .. set, '-inf', unused, 'LIMIT', 0, limit)) do
     gather('ZREM', P .. set, name)
   end
 end
 for _, name in ipairs(call('ZRANGEBYSCORE', P .. 'limit_key-opens', '-inf', NOW, 'LIMIT', 0, limit)) do
-  if call('EXISTS', P .. 'limit_key-held:' .. name) == 0 then
+  if call('EXISTS', P .. 'limit_key-deferred:' .. name) == 0 then
     gather('ZREM', P .. 'limit_key-opens', name)
   end
 end

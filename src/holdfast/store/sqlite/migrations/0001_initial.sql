@@ -112,14 +112,14 @@ CREATE TABLE holdfast_key (
     id TEXT NOT NULL,
     fingerprint TEXT NOT NULL,
     expires_at INTEGER,         -- NULL until the job has ended
-    made_at INTEGER NOT NULL DEFAULT 0  -- when its job was made
+    made_at INTEGER NOT NULL DEFAULT 0  -- when its job was created
 );
 CREATE INDEX holdfast_key_expiry ON holdfast_key (expires_at) WHERE expires_at IS NOT NULL;
 
 -- Holders of claims. A lease is valid only within the boot in which it was renewed.
 CREATE TABLE holdfast_holder (
     id TEXT NOT NULL PRIMARY KEY,
-    about TEXT NOT NULL,        -- JSON of holdfast.job.Holder
+    about TEXT NOT NULL,        -- JSON of holdfast.core.job.Holder
     heartbeat INTEGER NOT NULL,
     renewed_at INTEGER NOT NULL,
     expires INTEGER NOT NULL,
@@ -154,10 +154,10 @@ CREATE TABLE holdfast_watch (
 INSERT INTO holdfast_watch (until) VALUES (0);
 
 -- Transitions, while a client reads them: one row per commit. `upto` counts the transitions up to this row.
-CREATE TABLE holdfast_move (
+CREATE TABLE holdfast_transition (
     upto INTEGER NOT NULL PRIMARY KEY,
     at INTEGER NOT NULL,
-    moved TEXT NOT NULL         -- JSON: [[id, state], …]
+    changes TEXT NOT NULL       -- JSON: [[id, state], …]
 );
 
 -- Statistics of ended claims, per minute.

@@ -1,8 +1,8 @@
 -- The tables. Version 1 is the whole schema: the parts of this folder, in the order of their names.
 --
 -- Times are whole microseconds since 1970, UTC, by the server's clock: holdfast.micros().
--- Hot rows stand apart from history: holdfast.job holds what waits or runs, holdfast.ended what has ended.
--- Text compares byte by byte (COLLATE "C"), whatever the database's locale is, and faster.
+-- Hot rows are separate from history: unfinished jobs are in holdfast.job, ended jobs in holdfast.ended.
+-- Text is compared by bytes (COLLATE "C"): the same in every locale of the database, and faster.
 
 CREATE FUNCTION holdfast.micros() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
     SELECT (extract(epoch FROM clock_timestamp()) * {MICROS})::bigint
@@ -11,7 +11,7 @@ COMMENT ON FUNCTION holdfast.micros() IS 'The one clock of this store: due times
 
 CREATE SEQUENCE holdfast.job_seq;
 
--- The columns stand in the order of holdfast.job.Record, with the store's own (nonce, settled, gen) behind history.
+-- The columns are in the order of holdfast.core.job.Record, with the store's own (nonce, settled, gen) after history.
 CREATE TABLE holdfast.job (
     seq bigint NOT NULL PRIMARY KEY,
     id text COLLATE "C" NOT NULL,
@@ -55,7 +55,7 @@ CREATE TABLE holdfast.job (
     extra bytea,
     saves integer NOT NULL DEFAULT 0,
     changed_at bigint,
-    -- What the functions below count with: a value that they cannot add to would stop every claim, not this job's alone.
+    -- The functions below add to these numbers: one that is too large would stop every claim, not only that of this job.
     CONSTRAINT numbers_can_rise CHECK (attempt < 2000000000 AND fence < {LARGE}
         AND run_at BETWEEN 0 AND {LARGE} AND created_at BETWEEN 0 AND {LARGE}),
     CONSTRAINT limit_key_has_numbers CHECK (limit_key IS NULL OR (jsonb_typeof(limit_key -> 'name') = 'string'
@@ -68,18 +68,17 @@ CREATE TABLE holdfast.job (
     autovacuum_vacuum_cost_delay = 1, autovacuum_analyze_scale_factor = 0.2
 );
 CREATE UNIQUE INDEX job_id ON holdfast.job (id);
--- What a claim takes, in its order; quarantined jobs stand apart.
+-- Ready jobs, in the order of claims; quarantined jobs separately.
 CREATE INDEX job_ready ON holdfast.job (gen, queue, quarantined, priority, run_at, seq) WHERE state = 'queued';
--- What becomes ready by the clock.
+-- Jobs that become ready at a time.
 CREATE INDEX job_due ON holdfast.job (gen, queue, run_at, seq) WHERE state IN ('scheduled', 'failed');
--- What a holder has.
+-- Running jobs by holder.
 CREATE INDEX job_running ON holdfast.job (gen, holder) WHERE state = 'running';
--- What waits for the same, newest last.
+-- Jobs that wait for something, newest last.
 CREATE INDEX job_waiting_for ON holdfast.job (waiting_for, seq) WHERE waiting_for IS NOT NULL;
--- What a limit key holds, in the order in which it lets go; and what runs of it. Jobs without a limit key are told by its absence
--- first, which costs next to nothing.
+-- Jobs deferred by limits, in the order of their release. Jobs without a limit key are excluded first, which costs little.
 CREATE INDEX job_deferred ON holdfast.job (gen, waiting_for, priority, run_at, seq) WHERE limit_key IS NOT NULL AND state = 'blocked';
--- The second is put so that no other index seems to serve as well: to a plan made while little runs, all that runs does.
+-- Running jobs by limit key. `state || ''` keeps the planner from job_running, which looks as cheap while few jobs run.
 CREATE INDEX job_limit_key ON holdfast.job (gen, ((limit_key ->> 'name') COLLATE "C"))
     WHERE limit_key IS NOT NULL AND state || '' = 'running';
 
@@ -92,18 +91,18 @@ CREATE TABLE holdfast.ended (
     autovacuum_vacuum_cost_delay = 1, autovacuum_analyze_scale_factor = 0.1
 );
 CREATE UNIQUE INDEX ended_id ON holdfast.ended (id);
--- What retention removes.
+-- Ended jobs by the end of their retention.
 CREATE INDEX ended_expiry ON holdfast.ended (expires_at) WHERE expires_at IS NOT NULL;
--- The dead letters and the cancelled, newest last.
+-- Dead and cancelled jobs, newest last.
 CREATE INDEX ended_unsuccessful ON holdfast.ended (state, seq) WHERE state IN ('dead', 'cancelled');
 CREATE INDEX ended_waiting_for ON holdfast.ended (waiting_for, seq) WHERE waiting_for IS NOT NULL;
 
--- What jobs print, in pieces, the newest kept within a limit; it goes with its job.
+-- The output of jobs, in pieces, the newest kept within a limit; removed with its job.
 CREATE TABLE holdfast.output (
     seq bigint NOT NULL,                -- the job's
     position bigint NOT NULL,           -- in bytes over all claims of the job
-    fence bigint NOT NULL,              -- of the claim that printed it
-    at bigint NOT NULL,                 -- in bytes since that claim began to print
+    fence bigint NOT NULL,              -- of the claim that wrote it
+    at bigint NOT NULL,                 -- in bytes since the beginning of that claim's output
     data bytea NOT NULL,
     PRIMARY KEY (seq, position)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
@@ -113,16 +112,16 @@ CREATE TABLE holdfast.key (
     key text COLLATE "C" NOT NULL PRIMARY KEY,
     id text COLLATE "C" NOT NULL,
     fingerprint text COLLATE "C" NOT NULL,
-    expires_at bigint,                  -- NULL while the job lives
-    made_at bigint NOT NULL DEFAULT 0   -- when its job was made
+    expires_at bigint,                  -- NULL until the job has ended
+    made_at bigint NOT NULL DEFAULT 0   -- when its job was created
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX key_expiry ON holdfast.key (expires_at) WHERE expires_at IS NOT NULL;
 
--- Whoever holds claims: one row, one lease, for all of a worker's jobs. No index on what a beat changes,
--- so every beat is a HOT update inside its page.
+-- Holders of claims: one row and one lease for all jobs of a worker. No index has a column that a heartbeat changes,
+-- so every heartbeat is a HOT update inside its page.
 CREATE TABLE holdfast.holder (
     id text COLLATE "C" NOT NULL PRIMARY KEY,
-    about json NOT NULL,                -- holdfast.job.Holder
+    about json NOT NULL,                -- holdfast.core.job.Holder
     heartbeat bigint NOT NULL,
     renewed_at bigint NOT NULL,
     expires bigint NOT NULL
@@ -137,14 +136,15 @@ CREATE TABLE holdfast.record (
     PRIMARY KEY (kind, name)
 );
 
--- Generations: how claims stay quick while dead rows have not been removed yet, or an old snapshot forbids it.
--- A row enters the newest generation, and every index that claims, due jobs and beats read begins with its generation.
--- When the newest is worn (a claim has to step over many dead entries) another is opened. The old one takes no more
--- rows; once it is empty it leaves this table, and nobody steps over its dead any more. Usually there are one or two.
+-- Generations keep claims fast while dead rows have not been removed yet, or an old snapshot prevents their removal.
+-- A row enters the newest generation, and every index that claims and heartbeats read begins with the generation.
+-- When the newest is worn (a claim has to skip many dead index entries) another is opened. The old one gets no more
+-- rows; once it is empty it is removed from this table, and its dead entries are not read any more. Usually there are
+-- one or two.
 CREATE TABLE holdfast.generation (
     gen integer NOT NULL PRIMARY KEY,
-    closed boolean NOT NULL DEFAULT false,  -- it takes no more rows, and nobody is still adding any
-    moved bigint NOT NULL DEFAULT 0         -- how often something was moved to it
+    closed boolean NOT NULL DEFAULT false,  -- it gets no more rows, also from open transactions
+    moved bigint NOT NULL DEFAULT 0         -- how often jobs were moved to it
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
 INSERT INTO holdfast.generation (gen) VALUES (1);
 
@@ -153,7 +153,7 @@ INSERT INTO holdfast.generation (gen) VALUES (1);
 CREATE SEQUENCE holdfast.newest_generation AS integer;
 SELECT setval('holdfast.newest_generation', 1);
 
--- In a closed generation, nothing ready stands before this place of its queue (quarantined jobs apart).
+-- In a closed generation, no ready job comes before this place of its queue (except quarantined jobs).
 CREATE TABLE holdfast.floor (
     gen integer NOT NULL,
     queue text COLLATE "C" NOT NULL,

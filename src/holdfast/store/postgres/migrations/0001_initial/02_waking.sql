@@ -1,47 +1,47 @@
--- Waking. A hint is one NOTIFY a commit, sent only where somebody listens.
+-- Notifications. A hint is one NOTIFY per commit, sent only if a process listens.
 --
--- NOTIFY makes its transaction wait for others that notify, so it is not sent into the void: a listener holds an
--- advisory lock (shared, of its session), and whoever has something to say tries that lock first.
--- The second number of the lock: 1 somebody waits for jobs of a queue, 2 somebody waits for the end of a job.
+-- NOTIFY makes its transaction wait for others that notify, so it is not sent without need: a listener holds an
+-- advisory lock (shared, of its session), and a sender tries that lock first.
+-- The second number of the lock is the kind of hint: 1 for the jobs of a queue, 2 for the end of a job.
 
 CREATE FUNCTION holdfast.lock_class() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT hashtext('holdfast.')
 $$;
 
-CREATE FUNCTION holdfast.heard(kind integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION holdfast.has_listener(kind integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF pg_try_advisory_lock(holdfast.lock_class(), kind) THEN
         RETURN NOT pg_advisory_unlock(holdfast.lock_class(), kind);
     END IF;
     RETURN true;
 END $$;
-COMMENT ON FUNCTION holdfast.heard(integer) IS 'Whether anybody listens for hints of this kind.';
+COMMENT ON FUNCTION holdfast.has_listener(integer) IS 'Whether a process listens for hints of this kind.';
 
 CREATE FUNCTION holdfast.topic(name text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT left(encode(sha256(convert_to(name, 'UTF8')), 'hex'), 8)
 $$;
 COMMENT ON FUNCTION holdfast.topic(text) IS 'The short form in which hints name queue/NAME and job/ID.';
 
-CREATE FUNCTION holdfast.hint(queues text[], jobs text[], told boolean) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION holdfast.hint(queues text[], jobs text[], with_hint boolean) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     names text[] := '{}';
-    said text;
+    hint_text text;
 BEGIN
-    -- `told`: the caller carries hints itself (signal=redis); it is given the text, and nothing is sent.
-    IF queues <> '{}' AND (told OR holdfast.heard(1)) THEN
+    -- `with_hint`: the caller publishes hints itself (signal=redis): return the text, and send nothing.
+    IF queues <> '{}' AND (with_hint OR holdfast.has_listener(1)) THEN
         names := ARRAY(SELECT DISTINCT 'queue/' || q FROM unnest(queues) AS q);
     END IF;
-    IF jobs <> '{}' AND (told OR holdfast.heard(2)) THEN
+    IF jobs <> '{}' AND (with_hint OR holdfast.has_listener(2)) THEN
         names := names || ARRAY(SELECT 'job/' || j FROM unnest(jobs) AS j);
     END IF;
     IF names = '{}' THEN
         RETURN NULL;
     END IF;
-    said := CASE WHEN cardinality(names) > 500 THEN '*'
+    hint_text := CASE WHEN cardinality(names) > 500 THEN '*'
         ELSE (SELECT string_agg(holdfast.topic(n), ',') FROM unnest(names) AS n) END;
-    IF NOT told THEN
-        PERFORM pg_notify('holdfast.', said);
+    IF NOT with_hint THEN
+        PERFORM pg_notify('holdfast.', hint_text);
     END IF;
-    RETURN said;
+    RETURN hint_text;
 END $$;
-COMMENT ON FUNCTION holdfast.hint(text[], text[], boolean) IS 'Say, uniqueness the transaction commits, what may have changed.';
+COMMENT ON FUNCTION holdfast.hint(text[], text[], boolean) IS 'Notify listeners, when the transaction commits, of what may have changed.';

@@ -1,7 +1,7 @@
--- ENQUEUE. New jobs, each recognised if it is sent again.
+-- ENQUEUE: new jobs; a repeated insert is recognised.
 --
 -- An insert that expects no conflict does without the speculative tokens of ON CONFLICT. Ids are made by the client, so
--- a conflict means that a batch is sent again: it is undone, and done once more the careful way.
+-- a conflict means that a batch was sent again: it is rolled back, and repeated with ON CONFLICT.
 -- A column that is the same for all jobs may be sent as an array of one.
 
 -- The newest generation, which stays open at least until this transaction has ended.
@@ -19,7 +19,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- The first and the last turn of the ready jobs of a queue and priority, quarantined jobs apart.
+-- The first and the last position of the ready jobs of a queue and priority, without quarantined jobs.
 CREATE FUNCTION holdfast.ends(of_queue text, of_priority integer, OUT first bigint, OUT last bigint)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -40,8 +40,8 @@ BEGIN
     ) AS f;
 END $$;
 
--- Whether the job that has a key stands for a new one.
-CREATE FUNCTION holdfast.stands(known holdfast.key, uniqueness text, span double precision, now bigint) RETURNS boolean
+-- Whether the job that has a key prevents a new one, by the rule of `uniqueness`.
+CREATE FUNCTION holdfast.is_taken(known holdfast.key, uniqueness text, span double precision, now bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF known.expires_at <= now THEN
@@ -56,12 +56,12 @@ BEGIN
     END CASE;
 END $$;
 
--- One plain job, as enqueue without group commit has it: what insert_plain does, without the arrays.
--- Answers NULL where it was created, 'exists' where the id is another's, or, where it is `told`, the hint to carry.
+-- Insert one plain job: like insert_plain, without arrays.
+-- Returns NULL if it was created, 'exists' if another job has the id, or, if `with_hint` is set, the hint to publish.
 CREATE FUNCTION holdfast.insert_one(
     new_id text, new_queue text, new_task text, new_priority integer, new_delay double precision, new_run_at bigint,
     new_payload bytea, new_codec text, new_max_attempts integer, new_timeout double precision, new_nonce bigint,
-    new_tags text, new_meta text, new_retry text, told boolean
+    new_tags text, new_meta text, new_retry text, with_hint boolean
 ) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     now bigint := holdfast.micros();
@@ -97,14 +97,14 @@ BEGIN
     IF theirs IS NULL AND holdfast.watched(now) THEN
         PERFORM holdfast.record_transition(now, ARRAY[new_id], ARRAY[became]);
     END IF;
-    IF told OR holdfast.heard(1) THEN
-        RETURN CASE WHEN told THEN 'hint ' END || holdfast.hint(ARRAY[new_queue], '{}', told);
+    IF with_hint OR holdfast.has_listener(1) THEN
+        RETURN CASE WHEN with_hint THEN 'hint ' END || holdfast.hint(ARRAY[new_queue], '{}', with_hint);
     END IF;
     RETURN NULL;
 END $$;
 
--- Jobs without a key and without a limit of depth: one statement for all of them.
--- Answers only what was not simply created: (place in the batch from 1, outcome, id).
+-- Insert jobs without a key and without a maximum depth, in one statement.
+-- Returns only the jobs that were not created: (place in the batch from 1, outcome, id).
 CREATE FUNCTION holdfast.insert_plain(
     new_ids text[], new_queues text[], new_tasks text[], new_priorities integer[], new_delays double precision[],
     new_run_ats bigint[], new_payloads bytea[], new_codecs text[], new_max_attempts integer[],
@@ -117,7 +117,7 @@ DECLARE
     made bigint;
     conflict boolean;
 BEGIN
-    -- A subtransaction is worth it for many rows only, and a user's transaction may enqueue one by one, very often.
+    -- A subtransaction pays off only for many rows, and a user's transaction may enqueue many jobs one by one.
     IF cardinality(new_ids) >= 10 AND num_nonnulls(new_priorities, new_delays, new_run_ats, new_codecs, new_timeouts,
         new_nonces, new_tags, new_metas, new_retries, new_waiting_for, new_limit_keys, new_extras) = 0
     THEN
@@ -154,7 +154,7 @@ BEGIN
         ON CONFLICT (id) DO NOTHING;
         GET DIAGNOSTICS made = ROW_COUNT;
     END IF;
-    -- Looked for after the insert, which has waited for whoever was just moving a job of this id.
+    -- Read after the insert, which has waited for transactions that were moving a job of this id.
     conflict := made < cardinality(new_ids) OR EXISTS (SELECT FROM holdfast.ended AS e WHERE e.id = ANY (new_ids));
     IF conflict THEN
         DELETE FROM holdfast.job AS j USING holdfast.ended AS e WHERE j.id = ANY (new_ids) AND e.id = j.id;
@@ -171,8 +171,8 @@ BEGIN
         WHERE coalesce(j.nonce, e.nonce) <> coalesce(u.nonce, new_nonces[1], 0);
 END $$;
 
--- Jobs of any kind, one by one. Whatever it waits for it takes in an order that all have in common: limits of depth, then
--- keys, then shares, each sorted. `new_bound`: in a user's transaction, which may stay open; nobody waits for its shares.
+-- Insert jobs of any kind, one by one. All callers lock in the same order: depth limits, then keys, then shares, each
+-- sorted. `new_bound`: in a user's transaction, which may stay open, so it takes no locks on shares.
 CREATE FUNCTION holdfast.insert_each(
     new_ids text[], new_queues text[], new_tasks text[], new_priorities integer[], new_delays double precision[],
     new_run_ats bigint[], new_payloads bytea[], new_codecs text[], new_max_attempts integer[],
@@ -188,21 +188,21 @@ DECLARE
     known holdfast.key%ROWTYPE;
     theirs bigint;
     fresh boolean;
-    keyed boolean[] := array_fill(false, ARRAY[cardinality(new_ids)]);  -- by place: whether a new key was made for it
+    keyed boolean[] := array_fill(false, ARRAY[cardinality(new_ids)]);  -- by place: whether a new key was inserted for it
     sharing text[] := ARRAY(SELECT DISTINCT x.limit_key ->> 'name' FROM (SELECT unnest(new_limit_keys)::jsonb) AS x(limit_key)
         WHERE (x.limit_key ->> 'weight')::integer > 0);
-    places jsonb;           -- by the name of a limit key: its place in these
+    places jsonb;           -- by the name of a limit key: its index in `finishes`
     finishes bigint[];
     at integer;
     weight integer;
     step bigint;
-    turn bigint;
-    of_queue text;          -- whose ends these are
+    fair_position bigint;
+    of_queue text;          -- the queue of `first` and `last`
     of_priority integer;
     first bigint;
     last bigint;
 BEGIN
-    -- A limit of depth holds only if those who count and those who add take turns.
+    -- A maximum depth holds only if counting and inserting transactions exclude each other.
     PERFORM pg_advisory_xact_lock(holdfast.lock_class() # 1, q.hash) FROM (
         SELECT DISTINCT hashtext(u.queue) AS hash FROM unnest(new_queues, new_depths) AS u(queue, depth)
         WHERE u.depth IS NOT NULL ORDER BY 1
@@ -212,7 +212,7 @@ BEGIN
             WITH ORDINALITY AS u(key, id, fingerprint, place)
         WHERE u.key IS NOT NULL ORDER BY u.key COLLATE "C", u.place
     LOOP
-        -- Waits for whoever is writing this key: after their commit it is theirs, after their rollback ours.
+        -- Waits for another transaction that writes this key: it has the key after its commit, we after its rollback.
         LOOP
             INSERT INTO holdfast.key (key, id, fingerprint, made_at)
             VALUES (n.key, n.id, coalesce(n.fingerprint, ''), now)
@@ -225,7 +225,7 @@ BEGIN
     END LOOP;
     IF sharing <> '{}' THEN
         IF new_bound IS NULL THEN
-            -- By parts of all names: the server has room for so many locks only.
+            -- 64 locks for all names: the server has a limited number of locks.
             PERFORM pg_advisory_xact_lock(holdfast.lock_class() # 2, p.part) FROM (
                 SELECT DISTINCT hashtext(x.limit_key) & 63 AS part FROM unnest(sharing) AS x(limit_key) ORDER BY 1
             ) AS p;
@@ -257,15 +257,15 @@ BEGIN
                 (SELECT e.nonce FROM holdfast.ended AS e WHERE e.id = n.id));
         END IF;
         IF n.uniqueness <> '' AND n.nonce = theirs THEN
-            outcome := 'created';  -- sent again: another job may have its key by now
+            outcome := 'created';  -- a repeat: another job may have its key by now
         ELSIF n.key IS NOT NULL AND NOT fresh THEN
             SELECT * INTO known FROM holdfast.key AS k WHERE k.key = n.key;
             IF NOT FOUND THEN
-                -- It was made for another job of this batch, which then did not need it.
+                -- Its key was inserted for another job of this batch, and removed because that job was not created.
                 INSERT INTO holdfast.key (key, id, fingerprint, made_at)
                 VALUES (n.key, n.id, coalesce(n.fingerprint, ''), now);
                 fresh := true;
-            ELSIF holdfast.stands(known, n.uniqueness, n.span, now) THEN
+            ELSIF holdfast.is_taken(known, n.uniqueness, n.span, now) THEN
                 outcome := CASE WHEN known.id = n.id AND coalesce(theirs, 0) = n.nonce THEN 'created'
                     WHEN known.fingerprint = coalesce(n.fingerprint, '') THEN 'existing' ELSE 'conflict' END;
                 job := known.id;
@@ -281,11 +281,11 @@ BEGIN
                         AND j.state IN ('scheduled', 'failed') LIMIT n.depth) AS due) >= n.depth;
         END IF;
         IF outcome IS NULL THEN
-            turn := n.due;
+            fair_position := n.due;
             weight := CASE WHEN n.due <= now AND n.waiting_for IS NULL THEN (n.limit_key ->> 'weight')::integer END;
             IF weight > 0 THEN
-                -- As holdfast.core.limiter has it: behind the last job of its limit key, but never before the head of its
-                -- queue nor far behind its tail, and never more than a day back.
+                -- As in holdfast.core.limiter: one step after the last job of its limit key, but never before the head of
+                -- its queue nor far after its tail, and at most {LAG} µs in the past.
                 step := greatest(1, {STEP} / weight);
                 at := (places ->> (n.limit_key ->> 'name'))::integer;
                 IF of_queue IS DISTINCT FROM n.queue OR of_priority <> coalesce(n.priority, 0) THEN
@@ -293,14 +293,14 @@ BEGIN
                     of_priority := coalesce(n.priority, 0);
                     SELECT * INTO first, last FROM holdfast.ends(of_queue, of_priority);
                 END IF;
-                turn := CASE WHEN first IS NULL THEN now
+                fair_position := CASE WHEN first IS NULL THEN now
                     ELSE greatest(least(greatest(first, finishes[at]), last + step), now - {LAG}) END;
             END IF;
             INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts,
                 timeout, key, created_at, tags, meta, retry, nonce, gen, waiting_for, limit_key, extra)
             VALUES (seqs[n.place], n.id, n.queue, n.task,
                 CASE WHEN n.waiting_for IS NOT NULL THEN 'blocked' WHEN n.due > now THEN 'scheduled' ELSE 'queued' END,
-                coalesce(n.priority, 0), turn, n.payload, coalesce(n.codec, 'json'), n.max_attempts, n.timeout, n.key,
+                coalesce(n.priority, 0), fair_position, n.payload, coalesce(n.codec, 'json'), n.max_attempts, n.timeout, n.key,
                 now, n.tags::jsonb, n.meta::json, n.retry::json, n.nonce, newest,
                 n.waiting_for, n.limit_key, n.extra)
             ON CONFLICT (id) DO NOTHING;
@@ -327,13 +327,13 @@ BEGIN
             WHERE k.key = n.key;
         END IF;
         IF outcome IS NULL AND weight > 0 THEN
-            finishes[at] := turn + step;
+            finishes[at] := fair_position + step;
         END IF;
         IF outcome IS NULL AND n.queue = of_queue AND coalesce(n.priority, 0) = of_priority AND n.due <= now
             AND n.waiting_for IS NULL
         THEN
-            first := least(first, turn);
-            last := greatest(last, turn);
+            first := least(first, fair_position);
+            last := greatest(last, fair_position);
         END IF;
     END LOOP;
     IF sharing <> '{}' AND new_bound THEN

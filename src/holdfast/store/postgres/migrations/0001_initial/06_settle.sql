@@ -1,19 +1,19 @@
--- NOTE and SETTLE. What a claim says of itself and how it ends, written only under its fence and token.
+-- NOTE and SETTLE: progress and end of a claim, written only under its fence and token.
 --
 -- Jobs are found by their numbers. `state || ''` keeps the planner from job_running, which looks cheap while the table
--- is empty: a plan that was made then went through all that runs, and over all that had run since the last vacuum.
+-- is empty: a plan made then would later read all running jobs, and all dead entries since the last vacuum.
 
--- Answers the places (from 1) of the notes that were refused.
+-- Write notes. Returns the places (from 1) of the notes that were refused.
 CREATE FUNCTION holdfast.note(
-    say_seqs bigint[], say_fences bigint[], say_tokens bigint[], say_progress bytea[], say_checkpoints bytea[],
-    say_saves integer[], say_pids integer[], say_metas text[], say_rests double precision[], now bigint
+    note_seqs bigint[], note_fences bigint[], note_tokens bigint[], note_progress bytea[], note_checkpoints bytea[],
+    note_saves integer[], note_pids integer[], note_metas text[], note_rests double precision[], now bigint
 ) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     written bigint[];
 BEGIN
-    WITH said AS (
-        SELECT * FROM unnest(say_seqs, say_fences, say_tokens, say_progress, say_checkpoints, say_saves, say_pids,
-            say_metas) WITH ORDINALITY AS u(seq, fence, token, progress, checkpoint, saves, pid, meta, place)
+    WITH given AS (
+        SELECT * FROM unnest(note_seqs, note_fences, note_tokens, note_progress, note_checkpoints, note_saves, note_pids,
+            note_metas) WITH ORDINALITY AS u(seq, fence, token, progress, checkpoint, saves, pid, meta, place)
     ), noted AS (
         UPDATE holdfast.job AS j SET
             progress = coalesce(s.progress, j.progress),
@@ -25,25 +25,25 @@ BEGIN
                 ELSE (coalesce(j.meta::jsonb, '{}') || s.meta::jsonb)::json END,
             changed_at = CASE WHEN coalesce(s.progress, s.checkpoint) IS NULL AND s.pid IS NULL AND s.meta IS NULL
                 THEN j.changed_at ELSE now END
-        FROM said AS s
+        FROM given AS s
         WHERE j.seq = s.seq AND j.fence = s.fence AND j.token = s.token AND j.state || '' = 'running'
         RETURNING s.place
     )
     SELECT array_agg(noted.place) INTO written FROM noted;
-    IF say_rests IS NOT NULL THEN
+    IF note_rests IS NOT NULL THEN
         INSERT INTO holdfast.notice (gen, limit_keys, rest_until)
         SELECT holdfast.open_generation(), ARRAY[j.limit_key ->> 'name'], now + (greatest(0, u.rest) * {MICROS})::bigint
-        FROM unnest(say_seqs, say_rests) WITH ORDINALITY AS u(seq, rest, place)
+        FROM unnest(note_seqs, note_rests) WITH ORDINALITY AS u(seq, rest, place)
         JOIN holdfast.job AS j ON j.seq = u.seq
         WHERE u.rest IS NOT NULL AND u.place = ANY (written) AND j.limit_key IS NOT NULL;
     END IF;
-    IF cardinality(written) = cardinality(say_seqs) THEN
+    IF cardinality(written) = cardinality(note_seqs) THEN
         RETURN '{}';
     END IF;
-    RETURN ARRAY(SELECT p FROM generate_series(1, cardinality(say_seqs)) AS p WHERE p <> ALL (coalesce(written, '{}')));
+    RETURN ARRAY(SELECT p FROM generate_series(1, cardinality(note_seqs)) AS p WHERE p <> ALL (coalesce(written, '{}')));
 END $$;
 
--- Append a piece of what a claim prints, behind the last one kept; let the oldest go that are beyond the limit.
+-- Append a piece of output of a claim after the last kept one; remove the oldest pieces beyond the limit.
 CREATE FUNCTION holdfast.print(of_seq bigint, of_fence bigint, piece_at bigint, piece bytea, keep bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -56,15 +56,15 @@ BEGIN
     ELSIF FOUND AND piece_at >= last.at + length(last.data) THEN
         place := last.position + piece_at - last.at;
     ELSIF FOUND THEN
-        RETURN;  -- it is there already
+        RETURN;  -- already stored
     END IF;
     INSERT INTO holdfast.output (seq, position, fence, at, data) VALUES (of_seq, place, of_fence, piece_at, piece);
     DELETE FROM holdfast.output AS o WHERE o.seq = of_seq AND o.position < place + length(piece) - keep
         AND o.position + length(o.data) <= place + length(piece) - keep;
 END $$;
 
--- Claims that end for good, at most one settlement each: one statement for all of them.
--- Answers the jobs that ended by it, with their queues and limit keys; the caller asks settled_before() about the others.
+-- Settle claims whose jobs end, at most one settlement per claim, in one statement.
+-- Returns the jobs that ended, with their queues and limit keys; the caller checks the others with settled_before().
 CREATE FUNCTION holdfast.settle_plain(
     end_seqs bigint[], end_fences bigint[], end_tokens bigint[], end_nonces bigint[], end_states text[],
     end_attempts integer[], end_quarantined boolean[], end_crashes integer[], end_results bytea[], end_errors text[],
@@ -94,19 +94,19 @@ BEGIN
     ), unkept AS (
         DELETE FROM holdfast.output AS o USING gone AS g WHERE g.keep <= 0 AND o.seq = g.seq
     ), counted AS (
-        -- The outcome of a claim that ends for good is the state that its job ends in.
+        -- The outcome of a claim whose job ends is the final state of the job.
         INSERT INTO holdfast.minute (at, queue, outcome, count, waited, ran)
         SELECT now / {MINUTE} * {MINUTE}, g.queue, coalesce(g.end_state, 'succeeded'), count(*),
             sum(greatest(0, g.started_at - g.run_at)), sum(greatest(0, now - g.started_at))
         FROM gone AS g GROUP BY g.queue, coalesce(g.end_state, 'succeeded')
-    ), told AS (
+    ), recorded AS (
         INSERT INTO holdfast.transition (at, ids, states)
         SELECT now, array_agg(g.id ORDER BY g.place), array_agg(coalesce(g.end_state, 'succeeded') ORDER BY g.place)
         FROM gone AS g WHERE (SELECT holdfast.watched(now)) HAVING count(*) > 0
     ), keys AS (
         UPDATE holdfast.key AS k SET expires_at = now + (greatest(0, coalesce(g.key_keep, 0)) * {MICROS})::bigint
         FROM (SELECT x.key, x.id, x.key_keep FROM gone AS x WHERE x.key IS NOT NULL ORDER BY x.key) AS g
-        WHERE k.key = g.key AND k.id = g.id  -- in the order in which who enqueues takes them
+        WHERE k.key = g.key AND k.id = g.id  -- in the order in which an enqueue locks them
     )
     SELECT g.place, g.id, g.queue, g.limit_key ->> 'name' FROM gone AS g;
 END $$;
@@ -118,8 +118,8 @@ CREATE FUNCTION holdfast.settled_before(job_id text, given bigint) RETURNS boole
         (SELECT e.settled = given FROM holdfast.ended AS e WHERE e.id = job_id), false)
 $$;
 
--- Settlements of any kind, one by one: [{"place", "id", "seq", "fence", "token", "nonce", "state", "outcome", …}].
--- Answers all of them; `job` where it has ended, `queue` and `limit_key` of those that were written.
+-- Settle claims in any way, one by one: [{"place", "id", "seq", "fence", "token", "nonce", "state", "outcome", …}].
+-- Returns a row for each; `job` if it has ended, `queue` and `limit_key` if the settlement was written.
 CREATE FUNCTION holdfast.settle_each(ends jsonb, now bigint)
 RETURNS TABLE (place bigint, written boolean, queue text, job text, limit_key text) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -146,7 +146,7 @@ BEGIN
         IF e.expected_heartbeat IS NULL THEN
             SELECT * INTO j FROM holdfast.job AS x WHERE x.seq = e.seq FOR UPDATE;
         ELSE
-            -- A sweep waits for nobody: a row that is locked is being settled, a holder that is locked is beating.
+            -- A sweep waits for no lock: a locked job is being settled, a locked holder is renewing its lease.
             SELECT * INTO j FROM holdfast.job AS x WHERE x.seq = e.seq FOR UPDATE SKIP LOCKED;
         END IF;
         IF NOT FOUND OR j.state <> 'running' OR j.fence <> e.fence OR j.token <> e.token THEN

@@ -1,17 +1,17 @@
--- What a claim may take, where jobs have limit keys.
+-- What a claim may take, if jobs have limit keys.
 --
--- Claims of one limit key take turns: who decides about it has locked its limiter, counts what runs only then, in a statement of
--- its own, and keeps the limiter until the commit. A claim waits for limiters once at the most, for all that it needs then, by
--- name; whatever it meets later it leaves alone where another has it, as it does with jobs. So no two ever wait for each
--- other. Jobs come before limiters: nobody waits for a job while having a limiter.
+-- Claims exclude each other per limit key: a claim locks the limiter, then counts running jobs in a separate statement,
+-- and keeps the lock until its commit. A claim waits for limiters at most once, for all that it needs then, sorted by
+-- name; later it skips limiters and jobs that another claim has locked. So there are no deadlocks. Jobs are locked
+-- before limiters: no claim waits for a job while it has a limiter.
 --
--- An end that commits while a claim which still counts its job is under way cannot see what that claim holds, and the
--- claim cannot see the end. So both leave a notice, and whichever commits last has it seen by a claim that sees both. For
--- that, a transaction leaves its own notices alone (`self`), except where it has the limiter, and so nobody else decides.
+-- A settlement that commits during a claim that still counts its job cannot see the jobs that this claim defers, and the
+-- claim cannot see the settlement. So both insert a notice, and a claim after the later commit sees both. For that, a
+-- transaction does not apply its own notices (`self`), unless it has locked the limiter, so that no other claim decides.
 
--- Lock the limiters of these limit keys, all different, making them if need be; where it is not `patient`, those that can be had
--- at once.
-CREATE FUNCTION holdfast.take_limiters(names text[], patient boolean) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+-- Lock the limiters of these limit keys, which must differ, and create missing ones. Unless it is `patient`, skip
+-- limiters that are locked. Returns the names of the locked ones.
+CREATE FUNCTION holdfast.lock_limiters(names text[], patient boolean) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     mine text[];
     fresh text[];
@@ -32,7 +32,7 @@ BEGIN
     END IF;
     fresh := ARRAY(SELECT u.n FROM unnest(names) AS u(n)
         WHERE NOT EXISTS (SELECT FROM holdfast.limiter AS g WHERE g.name = u.n));
-    -- Making one would wait for whoever is just making the same; so those who make any of a part of all names take turns.
+    -- An insert would wait for a concurrent insert of the same name; so inserts are serialized by 64 locks for all names.
     parts := ARRAY(SELECT DISTINCT hashtext(n) & 63 FROM unnest(fresh) AS n ORDER BY 1);
     IF patient THEN
         PERFORM pg_advisory_xact_lock(holdfast.lock_class() # 3, p) FROM unnest(parts) AS p;
@@ -40,7 +40,7 @@ BEGIN
         parts := ARRAY(SELECT p FROM unnest(parts) AS p WHERE pg_try_advisory_xact_lock(holdfast.lock_class() # 3, p));
         fresh := ARRAY(SELECT n FROM unnest(fresh) AS n WHERE hashtext(n) & 63 = ANY (parts));
     END IF;
-    -- Whoever makes a limiter has it; one that another has made meanwhile is theirs.
+    -- The transaction that creates a limiter has it locked; one that another created meanwhile is skipped.
     WITH made AS (
         INSERT INTO holdfast.limiter AS g (name) SELECT n FROM unnest(fresh) AS n ON CONFLICT (name) DO NOTHING
         RETURNING g.name
@@ -49,10 +49,10 @@ BEGIN
     RETURN mine;
 END $$;
 
--- Make held jobs of these limit keys ready, as many as may start. Their limiters are locked.
-CREATE FUNCTION holdfast.let_go(names text[], now bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- Make deferred jobs of these limit keys ready, as many as may start. Their limiters must be locked.
+CREATE FUNCTION holdfast.release_deferred(names text[], now bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    -- A place in each for every limit key. The first job that it holds says how many may start.
+    -- One element per limit key. The limits of its first deferred job determine how many may start.
     limit_keys jsonb[];
     running bigint[];
     free bigint[];
@@ -91,24 +91,24 @@ BEGIN
         END LOOP;
     END IF;
     UPDATE holdfast.limiter AS g SET opens_at = o.look FROM (
-        -- Fewer than could: somebody is just changing one. Many: there may be room for more.
-        SELECT s.name, CASE WHEN NOT h.held THEN NULL WHEN u.gone < u.free OR u.free = {PROMOTE_LIMIT} THEN now
+        -- Fewer than allowed: some are locked. As many as PROMOTE_LIMIT: more may be allowed.
+        SELECT s.name, CASE WHEN NOT h.deferred THEN NULL WHEN u.gone < u.free OR u.free = {PROMOTE_LIMIT} THEN now
             ELSE holdfast.next_look(u.limit_key, s.tat, s.rest_until, u.running, now) END AS look
         FROM unnest(names, limit_keys, running, free, gone) AS u(name, limit_key, running, free, gone)
         JOIN holdfast.limiter AS s ON s.name = u.name
-        CROSS JOIN LATERAL holdfast.holds(u.name) AS h(held)
+        CROSS JOIN LATERAL holdfast.has_deferred(u.name) AS h(deferred)
     ) AS o WHERE g.name = o.name AND g.opens_at IS DISTINCT FROM o.look;
 END $$;
 
--- Take in what happened to limit keys, and open the limiters whose time it is, except those that another claim has: it is left
--- for the next. Where this needs any limiter, it first takes those of the first ready jobs of its queues, for which it waits:
--- it is about to need them. Answers whether it has any.
+-- Apply notices, and release deferred jobs of limiters whose time has come; what another claim has locked is left to the
+-- next claim. If this needs a limiter, it first waits for the limiters of the first ready jobs of its queues, because the
+-- claim needs them next. Returns whether it has locked any.
 CREATE FUNCTION holdfast.reopen(ask_queues text[], ask_limit integer, gens integer[], self xid, now bigint)
 RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     seen record;
     due text[] := ARRAY(
-        SELECT g.name FROM holdfast.limiter AS g WHERE g.opens_at <= now ORDER BY g.opens_at, g.name LIMIT {HELD_LIMIT});
+        SELECT g.name FROM holdfast.limiter AS g WHERE g.opens_at <= now ORDER BY g.opens_at, g.name LIMIT {DEFER_LIMIT});
     mine text[];
     others text[];
 BEGIN
@@ -116,23 +116,23 @@ BEGIN
         DELETE FROM holdfast.notice AS x WHERE x.ctid = ANY (ARRAY(
             SELECT n.ctid FROM unnest(gens) AS g(gen) CROSS JOIN LATERAL (
                 SELECT o.ctid FROM holdfast.notice AS o
-                WHERE o.gen = g.gen AND (o.held OR o.rest_until IS NOT NULL OR o.xmin IS DISTINCT FROM self)
+                WHERE o.gen = g.gen AND (o.deferred OR o.rest_until IS NOT NULL OR o.xmin IS DISTINCT FROM self)
                 LIMIT {NOTICES} FOR UPDATE SKIP LOCKED
             ) AS n))
-        RETURNING x.limit_keys, x.rest_until, x.held
+        RETURNING x.limit_keys, x.rest_until, x.deferred
     ), limit_key AS (
-        SELECT u.name, max(s.rest_until) AS rest_until, bool_or(s.rest_until IS NULL) AS left_it, bool_or(s.held) AS held
+        SELECT u.name, max(s.rest_until) AS rest_until, bool_or(s.rest_until IS NULL) AS left_it, bool_or(s.deferred) AS deferred
         FROM seen AS s CROSS JOIN LATERAL unnest(s.limit_keys) AS u(name) GROUP BY u.name
     )
-    SELECT array_agg(l.name) FILTER (WHERE l.left_it AND (l.held OR h.held)) AS looks,
+    SELECT array_agg(l.name) FILTER (WHERE l.left_it AND (l.deferred OR h.deferred)) AS looks,
         array_agg(l.name) FILTER (WHERE l.rest_until IS NOT NULL) AS resting,
         array_agg(l.rest_until) FILTER (WHERE l.rest_until IS NOT NULL) AS rests
     INTO seen FROM limit_key AS l
-    CROSS JOIN LATERAL holdfast.holds(CASE WHEN l.left_it AND NOT l.held THEN l.name END) AS h(held);
+    CROSS JOIN LATERAL holdfast.has_deferred(CASE WHEN l.left_it AND NOT l.deferred THEN l.name END) AS h(deferred);
     IF due = '{}' AND seen.looks IS NULL AND seen.resting IS NULL THEN
         RETURN false;
     END IF;
-    PERFORM holdfast.take_limiters(
+    PERFORM holdfast.lock_limiters(
         ARRAY(SELECT DISTINCT f.limit_key ->> 'name' FROM unnest(gens) AS g(gen) CROSS JOIN unnest(ask_queues) AS q(name)
             LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = q.name
             CROSS JOIN LATERAL (
@@ -143,11 +143,11 @@ BEGIN
                 ORDER BY x.priority, x.run_at, x.seq LIMIT ask_limit
             ) AS f WHERE f.limit_key IS NOT NULL),
         true);
-    mine := holdfast.take_limiters(
+    mine := holdfast.lock_limiters(
         ARRAY(SELECT unnest(due) UNION SELECT unnest(seen.looks) UNION SELECT unnest(seen.resting)), false);
     others := ARRAY(SELECT unnest(seen.looks) EXCEPT SELECT unnest(mine));
     IF others <> '{}' THEN
-        INSERT INTO holdfast.notice (gen, limit_keys, held) VALUES (holdfast.open_generation(), others, true);
+        INSERT INTO holdfast.notice (gen, limit_keys, deferred) VALUES (holdfast.open_generation(), others, true);
     END IF;
     IF seen.resting IS NOT NULL THEN
         INSERT INTO holdfast.notice (gen, limit_keys, rest_until)
@@ -157,22 +157,22 @@ BEGIN
         FROM unnest(seen.resting, seen.rests) AS u(name, rest_until)
         WHERE g.name = u.name AND g.rest_until < u.rest_until AND u.name = ANY (mine);
     END IF;
-    PERFORM holdfast.let_go(
+    PERFORM holdfast.release_deferred(
         ARRAY((SELECT unnest(due) UNION SELECT unnest(seen.looks)) INTERSECT SELECT unnest(mine)), now);
     RETURN true;
 END $$;
 
--- Whether jobs of these limit keys may all start now; if so, their limiters remember it.
+-- Whether jobs of these limit keys may all start now; if so, count their starts in the limiters.
 CREATE FUNCTION holdfast.admit(limit_keys jsonb[], patient boolean, now bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     names text[] := ARRAY(SELECT DISTINCT u.limit_key ->> 'name' FROM unnest(limit_keys) AS u(limit_key));
     fine boolean;
     timed boolean;
 BEGIN
-    IF cardinality(holdfast.take_limiters(names, patient)) < cardinality(names) THEN
+    IF cardinality(holdfast.lock_limiters(names, patient)) < cardinality(names) THEN
         RETURN false;
     END IF;
-    -- Jobs of one limit key whose numbers differ are looked at one by one.
+    -- Jobs of one limit key with different limits are checked one by one, by `choose`.
     SELECT count(*) = cardinality(names)
             AND bool_and(w.number <= holdfast.starts(w.limit_key, g.tat, greatest(g.rest_until, s.rest_until), r.running, now)),
         bool_or((w.limit_key ->> 'interval')::bigint > 0)
@@ -180,7 +180,7 @@ BEGIN
     FROM (SELECT u.limit_key, count(*) AS number FROM unnest(limit_keys) AS u(limit_key) GROUP BY u.limit_key) AS w
     JOIN holdfast.limiter AS g ON g.name = w.limit_key ->> 'name'
     CROSS JOIN LATERAL holdfast.running(CASE WHEN (w.limit_key ->> 'concurrency')::bigint > 0 THEN g.name END) AS r(running)
-    CROSS JOIN LATERAL holdfast.rests(g.name) AS s(rest_until);
+    CROSS JOIN LATERAL holdfast.noticed_rest(g.name) AS s(rest_until);
     IF fine AND timed THEN
         UPDATE holdfast.limiter AS g SET tat = greatest(g.tat, now) + w.step
         FROM (
@@ -192,40 +192,40 @@ BEGIN
     RETURN fine;
 END $$;
 
--- What is remembered and what runs of these limit keys, as far as their limiters can be had at once.
-CREATE FUNCTION holdfast.meet(names text[])
+-- The state and the number of running jobs of these limit keys, for all whose limiters could be locked at once.
+CREATE FUNCTION holdfast.read_limiters(names text[])
 RETURNS TABLE (name text, tat bigint, rest_until bigint, running bigint) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    mine text[] := holdfast.take_limiters(names, false);
+    mine text[] := holdfast.lock_limiters(names, false);
 BEGIN
     RETURN QUERY SELECT g.name, g.tat, greatest(g.rest_until, s.rest_until), r.running
     FROM holdfast.limiter AS g CROSS JOIN LATERAL holdfast.running(g.name) AS r(running)
-    CROSS JOIN LATERAL holdfast.rests(g.name) AS s(rest_until) WHERE g.name = ANY (mine);
+    CROSS JOIN LATERAL holdfast.noticed_rest(g.name) AS s(rest_until) WHERE g.name = ANY (mine);
 END $$;
 
--- Choose at most `most` ready jobs of a queue, in order; answers them, and the place of the last one. Those whose limit keys
--- do not let them start are held on the way, at most `spare`: `held` names the limit keys that are full. `passed`: some were
--- left alone, because another claim is deciding about their limit keys. Of quarantined jobs, those that have died `of_crashes` times and
--- stand before a place, that of the first sound job.
+-- Choose at most `max_jobs` ready jobs of a queue, in order; returns them, and the place of the last one. Jobs before them
+-- whose limits do not let them start are deferred, at most `spare`. `full_keys`: the limit keys at their concurrency
+-- limit. `passed`: some jobs were skipped, because another claim has locked their limiters. Of quarantined jobs, it takes
+-- jobs with `of_crashes` crashes that come before the first job that is not quarantined (the bound).
 CREATE FUNCTION holdfast.choose(
     of_queue text, ask_tasks text[], from_quarantine boolean, of_crashes integer,
-    bound_priority integer, bound_run_at bigint, bound_seq bigint, most integer, gens integer[], now bigint,
-    INOUT spare integer, OUT chosen tid[], OUT held text[], OUT passed boolean,
+    bound_priority integer, bound_run_at bigint, bound_seq bigint, max_jobs integer, gens integer[], now bigint,
+    INOUT spare integer, OUT chosen tid[], OUT full_keys text[], OUT passed boolean,
     OUT priority integer, OUT run_at bigint, OUT seq bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    places jsonb := '{}';   -- by the name of a limit key that was met: its place in these
+    places jsonb := '{}';   -- by the name of a limit key: its index in the arrays below
     names text[] := '{}';
     tats bigint[] := '{}';
     rests bigint[] := '{}';
     running bigint[] := '{}';
     started bigint[] := '{}';
     next_tats bigint[] := '{}';
-    looks bigint[] := '{}';     -- when to look at what it holds; 0: it holds nothing
-    aside tid[] := '{}';
+    looks bigint[] := '{}';     -- when to check its deferred jobs; 0: none was deferred
+    deferring tid[] := '{}';
     size integer;
     known integer;
-    past integer := 0;          -- jobs that were looked at and not chosen
+    past integer := 0;          -- jobs that were checked and not chosen
     after record;
     n record;
     spot tid;
@@ -240,10 +240,10 @@ BEGIN
     passed := false;
     SELECT -2147483648 AS priority, 0::bigint AS run_at, 0::bigint AS seq INTO after;
     LOOP
-        EXIT WHEN cardinality(chosen) >= most OR cardinality(aside) >= spare;
-        -- The more it had to leave, the further it looks at once. Jobs are locked only when it comes to them: others may
-        -- take those that it does not need.
-        size := CASE WHEN from_quarantine THEN 1 ELSE most - cardinality(chosen) + past END;
+        EXIT WHEN cardinality(chosen) >= max_jobs OR cardinality(deferring) >= spare;
+        -- The more jobs it skipped, the more it reads at once. Each job is locked only when it is checked, so that other
+        -- claims can take the rest.
+        size := CASE WHEN from_quarantine THEN 1 ELSE max_jobs - cardinality(chosen) + past END;
         SELECT array_agg(f.limit_key), array_agg(f.priority), array_agg(f.run_at), array_agg(f.seq)
         INTO limit_keys, priorities, run_ats, seqs FROM (
             SELECT r.* FROM unnest(gens) AS g(gen)
@@ -262,7 +262,7 @@ BEGIN
         ) AS f;
         EXIT WHEN seqs IS NULL;
         known := cardinality(names);
-        FOR n IN SELECT m.* FROM holdfast.meet(ARRAY(
+        FOR n IN SELECT m.* FROM holdfast.read_limiters(ARRAY(
             SELECT DISTINCT u.limit_key ->> 'name' FROM unnest(limit_keys) AS u(limit_key)
             WHERE u.limit_key IS NOT NULL AND NOT places ? (u.limit_key ->> 'name'))) AS m
         LOOP
@@ -303,13 +303,13 @@ BEGIN
                     END IF;
                 END IF;
             ELSE
-                aside := aside || spot;
+                deferring := deferring || spot;
                 looks[at] := holdfast.next_look(limit_keys[i], tats[at], rests[at], running[at] + started[at], now);
             END IF;
-            EXIT WHEN cardinality(chosen) >= most OR cardinality(aside) >= spare;
+            EXIT WHEN cardinality(chosen) >= max_jobs OR cardinality(deferring) >= spare;
         END LOOP;
-        -- Where the next quarantined job stands is looked at anew.
-        EXIT WHEN cardinality(seqs) < size OR from_quarantine AND (passed OR aside <> '{}');
+        -- The caller finds the next quarantined job again.
+        EXIT WHEN cardinality(seqs) < size OR from_quarantine AND (passed OR deferring <> '{}');
         after.priority := priorities[size];
         after.run_at := run_ats[size];
         after.seq := seqs[size];
@@ -319,19 +319,19 @@ BEGIN
     FROM unnest(names, next_tats, looks) AS u(name, next_tat, look)
     WHERE g.name = u.name AND (u.next_tat <> g.tat
         OR u.look IS DISTINCT FROM 0 AND u.look IS DISTINCT FROM g.opens_at);
-    held := ARRAY(SELECT u.name FROM unnest(names, looks) AS u(name, look) WHERE u.look IS NULL);
-    IF aside <> '{}' THEN
+    full_keys := ARRAY(SELECT u.name FROM unnest(names, looks) AS u(name, look) WHERE u.look IS NULL);
+    IF deferring <> '{}' THEN
         UPDATE holdfast.job AS j SET state = 'blocked', waiting_for = '{LIMIT_PREFIX}' || (j.limit_key ->> 'name'),
             gen = holdfast.open_generation()
-        WHERE j.ctid = ANY (aside);
-        spare := spare - cardinality(aside);
+        WHERE j.ctid = ANY (deferring);
+        spare := spare - cardinality(deferring);
     END IF;
 END $$;
 
--- Choose jobs of a queue, some of which have limit keys: at most `room`; quarantined jobs only where they may be `alone`.
+-- Choose at most `room` jobs of a queue, some of which have limit keys; quarantined jobs only if `alone` is set.
 CREATE FUNCTION holdfast.pick(
     of_queue text, ask_tasks text[], room integer, alone boolean, gens integer[], now bigint,
-    INOUT spare integer, OUT chosen tid[], OUT held text[], OUT passed boolean, OUT from_quarantine boolean, OUT waiting boolean
+    INOUT spare integer, OUT chosen tid[], OUT full_keys text[], OUT passed boolean, OUT from_quarantine boolean, OUT waiting boolean
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     candidate record;
@@ -340,10 +340,10 @@ DECLARE
     bound_priority integer;
     bound_run_at bigint;
     bound_seq bigint;
-    missed boolean := false;    -- the first quarantined job cannot be had
-    through boolean := false;   -- all others have been looked at
+    missed boolean := false;    -- the first quarantined job cannot be taken
+    through boolean := false;   -- all other jobs have been checked
 BEGIN
-    held := '{}';
+    full_keys := '{}';
     passed := false;
     LOOP
         SELECT * INTO candidate FROM holdfast.first_ready(of_queue, true, ask_tasks, gens) WHERE NOT missed;
@@ -366,7 +366,7 @@ BEGIN
             CASE WHEN from_quarantine THEN holdfast.cohort(candidate.crashes, room) ELSE room END, gens, now, spare);
         missed := missed OR (from_quarantine AND got.chosen = '{}' AND got.spare = spare);
         through := through OR NOT from_quarantine;
-        held := held || got.held;
+        full_keys := full_keys || got.full_keys;
         passed := passed OR got.passed;
         spare := got.spare;
         chosen := got.chosen;

@@ -1,9 +1,9 @@
--- CLAIM. Promotes what is due and takes the first in order, in one step; writes nothing if it finds nothing.
+-- CLAIM: make due jobs ready and take the first ones in order, in one step; an empty claim writes nothing.
 --
 -- The plans must not depend on statistics, which a table that just grew does not have: every statement here can be
 -- answered from its index in order, and the settings on holdfast.write leave the planner no other way.
 
--- One line of an answer: `answer` is JSON about the whole batch, or the row is a claimed job.
+-- One row of an answer: `answer` is JSON about the whole batch, or the row is a claimed job.
 CREATE TYPE holdfast.answer AS (
     answer text, seq bigint, id text, queue text, task text, state text, priority integer, run_at bigint,
     payload bytea, codec text, max_attempts integer, timeout double precision, key text, created_at bigint,
@@ -13,7 +13,7 @@ CREATE TYPE holdfast.answer AS (
     waiting_for text, limit_key jsonb, extra bytea, saves integer, changed_at bigint
 );
 
--- How many quarantined jobs that have died so often may run beside each other, where there is this much room.
+-- How many quarantined jobs with this count of crashes may run together on `room` free slots.
 CREATE FUNCTION holdfast.cohort(crashes integer, room integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN crashes <= -2 THEN room WHEN crashes = -1 THEN least(room, {COHORT}) ELSE 1 END
 $$;
@@ -32,7 +32,7 @@ RETURNS TABLE (priority integer, run_at bigint, seq bigint, crashes integer) LAN
     ORDER BY f.priority, f.run_at, f.seq LIMIT 1
 $$;
 
--- When the next job of a queue becomes due. In this language, the plan is made once a session.
+-- When the next job of a queue becomes due. In plpgsql, so that the plan is made once per session.
 CREATE FUNCTION holdfast.next_due(of_queue text, gens integer[]) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (SELECT min(d.run_at) FROM unnest(gens) AS g(gen) CROSS JOIN LATERAL (
@@ -42,9 +42,9 @@ BEGIN
     ) AS d);
 END $$;
 
--- Whether jobs are moving to another generation, or have moved since `before`, the sum of how often they did. A claim
--- that found nothing meanwhile may have missed them: it did not see them in their new place, nor have them in the old.
-CREATE FUNCTION holdfast.turned(before bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- Whether jobs are being moved to another generation, or were moved since `before`, the sum of all `moved`. A claim that
+-- found nothing meanwhile may have missed them: it saw them neither in the new generation nor, unlocked, in the old one.
+CREATE FUNCTION holdfast.jobs_moved(before bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF NOT pg_try_advisory_lock_shared(holdfast.lock_class(), 3) THEN
         RETURN true;
@@ -69,12 +69,12 @@ DECLARE
     waiting boolean := false;
     looked boolean := false;
     alone boolean;
-    most integer;
+    max_jobs integer;
     due bigint;
     soonest bigint;
     first_quarantined record;
     first_sound record;
-    -- The place of the first sound job: quarantined jobs behind it wait for their turn.
+    -- The place of the first job that is not quarantined: quarantined jobs after it are not taken yet.
     bound_priority integer;
     bound_run_at bigint;
     bound_seq bigint;
@@ -87,21 +87,21 @@ DECLARE
     limit_keys jsonb[];
     picking boolean;
     picked record;
-    spare integer := {HELD_LIMIT};
-    held text[] := '{}';
+    spare integer := {DEFER_LIMIT};
+    full_keys text[] := '{}';
     passed boolean := false;
     late boolean;
-    said holdfast.answer;
+    reply holdfast.answer;
 BEGIN
     SELECT array_agg(g.gen ORDER BY g.gen), sum(g.moved),
         bool_or(EXISTS (SELECT FROM holdfast.notice AS n
-            WHERE n.gen = g.gen AND (n.held OR n.rest_until IS NOT NULL OR n.xmin IS DISTINCT FROM self))),
+            WHERE n.gen = g.gen AND (n.deferred OR n.rest_until IS NOT NULL OR n.xmin IS DISTINCT FROM self))),
         (SELECT o.opens_at FROM holdfast.limiter AS o WHERE o.opens_at IS NOT NULL ORDER BY o.opens_at, o.name LIMIT 1)
     INTO gens, moved, noticed, opens FROM holdfast.generation AS g;
-    -- Once a transaction: what its first claim has held, and says so, only others may look at, after its commit.
+    -- Once per transaction: only other transactions may apply the notices of its first claim, after its commit.
     noticed := noticed AND ask_patient;
-    -- The lease is renewed where half of it is spent. Who is just being swept, or is beating, asks again: nobody waits for
-    -- a holder while having limiters, nor while sweeping others.
+    -- The lease is renewed if half of it has passed. If the holder is locked, by a sweep or a heartbeat, the claim is to be
+    -- repeated: no transaction waits for a holder while it has limiters, or sweeps other jobs.
     SELECT h.expires - now < (ask_lease * {MICROS})::bigint / 2 INTO late FROM holdfast.holder AS h
     WHERE h.id = ask_holder;
     IF late AND (noticed OR opens <= now OR EXISTS (
@@ -111,8 +111,8 @@ BEGIN
     THEN
         PERFORM FROM holdfast.holder AS h WHERE h.id = ask_holder FOR UPDATE SKIP LOCKED;
         IF NOT FOUND THEN
-            said.answer := json_build_object('due_in', 0);
-            RETURN NEXT said;
+            reply.answer := json_build_object('due_in', 0);
+            RETURN NEXT reply;
             RETURN;
         END IF;
     END IF;
@@ -123,7 +123,7 @@ BEGIN
     FOREACH of_queue IN ARRAY ask_queues LOOP
         CONTINUE WHEN EXISTS (SELECT FROM holdfast.record AS r WHERE r.kind = 'pause' AND r.name = of_queue);
         due := holdfast.next_due(of_queue, gens);
-        -- An ask for nothing promotes what is due in its first queue only, as every store does.
+        -- An ask with limit 0 makes due jobs ready in its first queue only, as in every store.
         IF due <= now AND (wanted > 0 OR NOT looked) THEN
             newest := coalesce(newest, holdfast.open_generation());
             UPDATE holdfast.job AS j SET state = 'queued', gen = newest WHERE j.ctid = ANY (ARRAY(
@@ -155,7 +155,7 @@ BEGIN
                 bound_seq := first_sound.seq;
             END IF;
         END IF;
-        most := CASE WHEN alone THEN holdfast.cohort(first_quarantined.crashes, wanted) ELSE wanted END;
+        max_jobs := CASE WHEN alone THEN holdfast.cohort(first_quarantined.crashes, wanted) ELSE wanted END;
         newest := coalesce(newest, gens[cardinality(gens)]);
         IF cardinality(gens) = 1 THEN
             SELECT array_agg(f.ctid), array_agg(f.limit_key) FILTER (WHERE f.limit_key IS NOT NULL) INTO chosen, limit_keys FROM (
@@ -165,7 +165,7 @@ BEGIN
                     AND (NOT alone OR x.crashes = first_quarantined.crashes
                         AND (x.priority, x.run_at, x.seq) < (bound_priority, bound_run_at, bound_seq))
                 ORDER BY x.priority, x.run_at, x.seq
-                LIMIT most FOR UPDATE SKIP LOCKED
+                LIMIT max_jobs FOR UPDATE SKIP LOCKED
             ) AS f;
         ELSE
             SELECT array_agg(o.ctid), array_agg(o.limit_key) FILTER (WHERE o.limit_key IS NOT NULL) INTO chosen, limit_keys FROM (
@@ -181,9 +181,9 @@ BEGIN
                         AND (NOT alone OR x.crashes = first_quarantined.crashes
                             AND (x.priority, x.run_at, x.seq) < (bound_priority, bound_run_at, bound_seq))
                     ORDER BY x.priority, x.run_at, x.seq
-                    LIMIT most FOR UPDATE SKIP LOCKED
+                    LIMIT max_jobs FOR UPDATE SKIP LOCKED
                 ) AS f
-                ORDER BY f.priority, f.run_at, f.seq LIMIT most
+                ORDER BY f.priority, f.run_at, f.seq LIMIT max_jobs
             ) AS o;
         END IF;
         picking := false;
@@ -196,14 +196,14 @@ BEGIN
                 of_queue, ask_tasks, wanted, NOT ask_busy AND taken = 0, gens, now, spare);
             chosen := picked.chosen;
             spare := picked.spare;
-            held := held || picked.held;
+            full_keys := full_keys || picked.full_keys;
             passed := passed OR picked.passed;
         END IF;
         got := 0;
         IF chosen <> '{}' THEN
             RETURN QUERY UPDATE holdfast.job AS j SET state = 'running', attempt = j.attempt + 1, fence = j.fence + 1,
                 token = ask_token, holder = ask_holder, started_at = now, pid = NULL, waiting_for = NULL,
-                -- A quarantined job that is taken without company dies alone, if it does.
+                -- A quarantined job that is taken alone: a crash from now on is due to this job.
                 crashes = CASE WHEN cardinality(chosen) = 1 THEN greatest(j.crashes, 0) ELSE j.crashes END
             WHERE j.ctid = ANY (chosen)
             RETURNING NULL::text, j.seq, j.id, j.queue, j.task, j.state, j.priority, j.run_at, j.payload, j.codec,
@@ -229,31 +229,31 @@ BEGIN
         EXIT WHEN wanted <= 0 AND ask_limit > 0;
     END LOOP;
     worn := pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass) - read_before
-        > 40 + taken / 4 + 8 * ({HELD_LIMIT} - spare) + 8 * cardinality(ask_queues) * cardinality(gens);
+        > 40 + taken / 4 + 8 * ({DEFER_LIMIT} - spare) + 8 * cardinality(ask_queues) * cardinality(gens);
     IF taken = 0 THEN
-        -- Jobs of limit keys that another claim is deciding about are left alone: to be asked for again at once.
-        IF spare <= 0 OR passed OR holdfast.turned(moved) THEN
+        -- Jobs were skipped because another claim has locked their limiters: ask again at once.
+        IF spare <= 0 OR passed OR holdfast.jobs_moved(moved) THEN
             soonest := now;
-        ELSIF noticed OR opens <= now OR spare < {HELD_LIMIT} THEN
+        ELSIF noticed OR opens <= now OR spare < {DEFER_LIMIT} THEN
             SELECT min(o.opens_at) INTO opens FROM holdfast.limiter AS o WHERE o.opens_at IS NOT NULL;
             IF ask_patient AND EXISTS (SELECT FROM holdfast.notice AS n WHERE n.gen = ANY (gens)
-                AND (n.held OR n.rest_until IS NOT NULL OR n.xmin IS DISTINCT FROM self))
+                AND (n.deferred OR n.rest_until IS NOT NULL OR n.xmin IS DISTINCT FROM self))
             THEN
                 opens := now;
             END IF;
         END IF;
         soonest := least(soonest, opens);
     END IF;
-    IF held <> '{}' THEN
-        INSERT INTO holdfast.notice (gen, limit_keys, held) VALUES (holdfast.open_generation(), held, true);
+    IF full_keys <> '{}' THEN
+        INSERT INTO holdfast.notice (gen, limit_keys, deferred) VALUES (holdfast.open_generation(), full_keys, true);
     END IF;
     IF taken = 0 OR waiting OR worn THEN
-        -- `again`: what it did to limit keys, and what others did meanwhile, can be seen together only after this commit.
-        said.answer := json_build_object('waiting', waiting, 'worn', worn, 'due_in',
+        -- `again`: only a claim after this commit sees both its deferred jobs and concurrent settlements.
+        reply.answer := json_build_object('waiting', waiting, 'worn', worn, 'due_in',
             CASE WHEN taken = 0 AND soonest IS NOT NULL THEN greatest(0, soonest - now) END, 'again',
-            taken = 0 AND (held <> '{}' OR self IS NOT NULL AND EXISTS (
+            taken = 0 AND (full_keys <> '{}' OR self IS NOT NULL AND EXISTS (
                 SELECT FROM holdfast.notice AS n WHERE n.gen = ANY (gens) AND n.xmin = self)));
-        RETURN NEXT said;
+        RETURN NEXT reply;
     END IF;
     IF taken > 0 AND holdfast.watched(now) THEN
         INSERT INTO holdfast.transition (at, ids, states)

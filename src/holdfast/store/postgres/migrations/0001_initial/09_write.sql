@@ -1,9 +1,9 @@
 -- One call for a batch of mixed operations, kind by kind in the order of holdfast.store.protocol.Batch.
--- A NULL array is a kind that the batch does not have. Answers no row where all went as asked and nothing was claimed.
+-- A NULL array is a kind that the batch does not have. Returns no row if nothing was refused and nothing was claimed.
 
 CREATE FUNCTION holdfast.write(
-    told boolean = false,
-    -- enqueue: what comes after the extras is NULL where all jobs are plain
+    with_hint boolean = false,
+    -- enqueue: arguments after `new_extras` are NULL if all jobs are plain
     new_ids text[] = NULL, new_queues text[] = NULL, new_tasks text[] = NULL, new_priorities integer[] = NULL,
     new_delays double precision[] = NULL, new_run_ats bigint[] = NULL, new_payloads bytea[] = NULL,
     new_codecs text[] = NULL, new_max_attempts integer[] = NULL, new_timeouts double precision[] = NULL,
@@ -12,9 +12,9 @@ CREATE FUNCTION holdfast.write(
     new_keys text[] = NULL, new_fingerprints text[] = NULL, new_uniques text[] = NULL,
     new_windows double precision[] = NULL, new_depths integer[] = NULL, new_bound boolean = NULL,
     -- note
-    say_seqs bigint[] = NULL, say_fences bigint[] = NULL, say_tokens bigint[] = NULL, say_progress bytea[] = NULL,
-    say_checkpoints bytea[] = NULL, say_saves integer[] = NULL, say_pids integer[] = NULL, say_metas text[] = NULL,
-    say_rests double precision[] = NULL, out_places integer[] = NULL,
+    note_seqs bigint[] = NULL, note_fences bigint[] = NULL, note_tokens bigint[] = NULL, note_progress bytea[] = NULL,
+    note_checkpoints bytea[] = NULL, note_saves integer[] = NULL, note_pids integer[] = NULL, note_metas text[] = NULL,
+    note_rests double precision[] = NULL, out_places integer[] = NULL,
     out_ats bigint[] = NULL, out_pieces bytea[] = NULL, out_keeps bigint[] = NULL,
     -- settle: the plain ends, then all others
     end_ids text[] = NULL, end_seqs bigint[] = NULL, end_fences bigint[] = NULL, end_tokens bigint[] = NULL,
@@ -37,7 +37,7 @@ SET jit = off
 AS $$
 DECLARE
     now bigint := holdfast.micros();
-    said jsonb := '{}';
+    answers jsonb := '{}';
     queues text[] := '{}';
     jobs text[] := '{}';
     places bigint[];
@@ -45,7 +45,7 @@ DECLARE
     limit_keys text[];
     limit_key_queues text[];
     hinted text;
-    line holdfast.answer;
+    row_of_answers holdfast.answer;
 BEGIN
     IF new_ids IS NOT NULL THEN
         IF new_keys IS NULL THEN
@@ -60,26 +60,26 @@ BEGIN
                 new_extras, new_keys, new_fingerprints, new_uniques, new_windows, new_depths, new_bound, now) AS i;
         END IF;
         IF found IS NOT NULL THEN
-            said := said || jsonb_build_object('inserts', found);
+            answers := answers || jsonb_build_object('inserts', found);
         END IF;
         queues := new_queues;
     END IF;
-    IF num_nonnulls(say_seqs, end_seqs, ends) > 1 THEN
-        -- Each kind locks its jobs by their numbers; so do all of them together, or two batches might wait for each other.
-        -- A sweep waits for nobody.
-        PERFORM FROM holdfast.job AS j WHERE j.seq = ANY (say_seqs || end_seqs || ARRAY(
+    IF num_nonnulls(note_seqs, end_seqs, ends) > 1 THEN
+        -- Each kind locks its jobs in the order of their numbers; lock the jobs of all kinds in this order first, or two
+        -- batches could deadlock. A sweep waits for no lock.
+        PERFORM FROM holdfast.job AS j WHERE j.seq = ANY (note_seqs || end_seqs || ARRAY(
             SELECT e.seq FROM jsonb_to_recordset(ends::jsonb) AS e(seq bigint, expected_heartbeat bigint)
             WHERE e.expected_heartbeat IS NULL)) ORDER BY j.seq FOR UPDATE;
     END IF;
-    IF say_seqs IS NOT NULL THEN
+    IF note_seqs IS NOT NULL THEN
         places := holdfast.note(
-            say_seqs, say_fences, say_tokens, say_progress, say_checkpoints, say_saves, say_pids, say_metas, say_rests,
+            note_seqs, note_fences, note_tokens, note_progress, note_checkpoints, note_saves, note_pids, note_metas, note_rests,
             now);
         IF places <> '{}' THEN
-            said := said || jsonb_build_object('notes', places);
+            answers := answers || jsonb_build_object('notes', places);
         END IF;
         IF out_places IS NOT NULL THEN
-            PERFORM holdfast.print(say_seqs[o.place], say_fences[o.place], o.at, o.piece, o.keep)
+            PERFORM holdfast.print(note_seqs[o.place], note_fences[o.place], o.at, o.piece, o.keep)
             FROM unnest(out_places, out_ats, out_pieces, out_keeps) AS o(place, at, piece, keep)
             WHERE o.place <> ALL (places);
         END IF;
@@ -94,7 +94,7 @@ BEGIN
         IF cardinality(jobs) <> cardinality(end_seqs) THEN
             SELECT jsonb_agg(u.place) INTO found FROM unnest(end_ids, end_nonces) WITH ORDINALITY AS u(id, nonce, place)
             WHERE u.place <> ALL (coalesce(places, '{}')) AND NOT holdfast.settled_before(u.id, u.nonce);
-            said := said || jsonb_build_object('settles', found);
+            answers := answers || jsonb_build_object('settles', found);
         END IF;
         IF end_recorded IS NOT NULL THEN
             PERFORM holdfast.record_ended(array_agg(end_ids[p])) FROM unnest(places) AS p WHERE end_recorded[p];
@@ -108,21 +108,21 @@ BEGIN
             limit_key_queues || array_agg(s.queue) FILTER (WHERE s.limit_key IS NOT NULL)
         INTO found, queues, jobs, limit_keys, limit_key_queues FROM holdfast.settle_each(ends::jsonb, now) AS s;
         IF found IS NOT NULL THEN
-            said := said || jsonb_build_object('ends', found);
+            answers := answers || jsonb_build_object('ends', found);
         END IF;
     END IF;
     IF limit_keys IS NOT NULL THEN
-        queues := queues || holdfast.make_room(limit_keys, limit_key_queues);
+        queues := queues || holdfast.capacity_freed(limit_keys, limit_key_queues);
     END IF;
     IF queues <> '{}' OR jobs <> '{}' THEN
-        hinted := holdfast.hint(queues, jobs, told);
-        IF told AND hinted IS NOT NULL THEN
-            said := said || jsonb_build_object('hint', hinted);
+        hinted := holdfast.hint(queues, jobs, with_hint);
+        IF with_hint AND hinted IS NOT NULL THEN
+            answers := answers || jsonb_build_object('hint', hinted);
         END IF;
     END IF;
-    IF said <> '{}' THEN
-        line.answer := said;
-        RETURN NEXT line;
+    IF answers <> '{}' THEN
+        row_of_answers.answer := answers;
+        RETURN NEXT row_of_answers;
     END IF;
     IF ask_queues IS NOT NULL THEN
         RETURN QUERY SELECT * FROM holdfast.claim(

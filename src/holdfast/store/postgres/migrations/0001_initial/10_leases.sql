@@ -1,7 +1,7 @@
 -- Leases, which belong to holders, and retention.
 
--- Renew each holder (making it if need be). Rows are touched in the order of their ids, so that two callers never
--- wait for each other; a task's own transaction never touches them.
+-- Renew the lease of each holder (creating missing ones). Rows are locked in the order of their ids, so that callers do
+-- not deadlock; a task's own transaction never locks them.
 CREATE FUNCTION holdfast.heartbeat(ids text[], abouts text[], leases double precision[])
 RETURNS TABLE (holder text, heartbeat bigint) LANGUAGE sql VOLATILE AS $$
     INSERT INTO holdfast.holder AS h (id, about, heartbeat, renewed_at, expires)
@@ -13,9 +13,9 @@ RETURNS TABLE (holder text, heartbeat bigint) LANGUAGE sql VOLATILE AS $$
     RETURNING h.id, h.heartbeat
 $$;
 
--- Remove at most `most` each of jobs past their retention, forgotten keys, holders gone without jobs, and limit keys that
--- have been idle for a day.
-CREATE FUNCTION holdfast.tidy(most integer) RETURNS TABLE (jobs bigint, keys bigint, holders bigint)
+-- Remove at most `max_rows` each of jobs past their retention, expired keys, expired holders without jobs, and limit keys
+-- that have been idle for LIMIT_KEYS_KEPT.
+CREATE FUNCTION holdfast.tidy(max_rows integer) RETURNS TABLE (jobs bigint, keys bigint, holders bigint)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
@@ -30,38 +30,38 @@ BEGIN
     WITH gone AS (
         DELETE FROM holdfast.ended AS e WHERE e.ctid = ANY (ARRAY(
             SELECT x.ctid FROM holdfast.ended AS x WHERE x.expires_at <= now
-            ORDER BY x.expires_at LIMIT most FOR UPDATE SKIP LOCKED)) RETURNING e.seq
+            ORDER BY x.expires_at LIMIT max_rows FOR UPDATE SKIP LOCKED)) RETURNING e.seq
     ), printed AS (
         DELETE FROM holdfast.output AS o USING gone AS g WHERE o.seq = g.seq
     ) SELECT count(*) INTO jobs FROM gone;
     DELETE FROM holdfast.key AS k WHERE k.ctid = ANY (ARRAY(
         SELECT x.ctid FROM holdfast.key AS x WHERE x.expires_at <= now
-        ORDER BY x.expires_at LIMIT most FOR UPDATE SKIP LOCKED));
+        ORDER BY x.expires_at LIMIT max_rows FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS keys = ROW_COUNT;
     DELETE FROM holdfast.holder AS h WHERE h.id = ANY (ARRAY(
         SELECT x.id FROM holdfast.holder AS x WHERE x.expires <= now AND NOT EXISTS (
             SELECT FROM holdfast.job AS j WHERE j.holder = x.id AND j.state = 'running'
                 AND j.gen = ANY (ARRAY(SELECT g.gen FROM holdfast.generation AS g)))
-        LIMIT most FOR UPDATE SKIP LOCKED)) AND h.expires <= now;
+        LIMIT max_rows FOR UPDATE SKIP LOCKED)) AND h.expires <= now;
     GET DIAGNOSTICS holders = ROW_COUNT;
     SELECT array_agg(o.ctid) FILTER (WHERE o.idle), array_agg(o.ctid) FILTER (WHERE NOT o.idle) INTO idle, used FROM (
-        SELECT x.ctid, greatest(x.tat, x.rest_until) < now - {LIMIT_KEYS_KEPT} AND x.opens_at IS NULL AND NOT h.held AS idle
-        FROM holdfast.limiter AS x CROSS JOIN LATERAL holdfast.holds(x.name) AS h(held)
-        WHERE x.used_at < now - {LIMIT_KEYS_KEPT} ORDER BY x.used_at LIMIT most FOR UPDATE OF x SKIP LOCKED
+        SELECT x.ctid, greatest(x.tat, x.rest_until) < now - {LIMIT_KEYS_KEPT} AND x.opens_at IS NULL AND NOT h.deferred AS idle
+        FROM holdfast.limiter AS x CROSS JOIN LATERAL holdfast.has_deferred(x.name) AS h(deferred)
+        WHERE x.used_at < now - {LIMIT_KEYS_KEPT} ORDER BY x.used_at LIMIT max_rows FOR UPDATE OF x SKIP LOCKED
     ) AS o;
     DELETE FROM holdfast.limiter AS g WHERE g.ctid = ANY (idle);
     UPDATE holdfast.limiter AS g SET used_at = now WHERE g.ctid = ANY (used);
     WITH parts AS (
         DELETE FROM holdfast.share_part AS p WHERE p.ctid = ANY (ARRAY(
             SELECT x.ctid FROM holdfast.share_part AS x
-            ORDER BY x.limit_key, x.finish LIMIT 50 * most FOR UPDATE SKIP LOCKED)) RETURNING p.limit_key, p.finish
+            ORDER BY x.limit_key, x.finish LIMIT 50 * max_rows FOR UPDATE SKIP LOCKED)) RETURNING p.limit_key, p.finish
     )
     INSERT INTO holdfast.share AS s (limit_key, finish)
     SELECT p.limit_key, max(p.finish) FROM parts AS p GROUP BY p.limit_key ORDER BY p.limit_key
     ON CONFLICT (limit_key) DO UPDATE SET finish = greatest(s.finish, excluded.finish);
     DELETE FROM holdfast.share AS s WHERE s.ctid = ANY (ARRAY(
         SELECT x.ctid FROM holdfast.share AS x WHERE x.finish < now - {LIMIT_KEYS_KEPT}
-        ORDER BY x.finish LIMIT most FOR UPDATE SKIP LOCKED));
-    PERFORM holdfast.tidy_told(most, now);
+        ORDER BY x.finish LIMIT max_rows FOR UPDATE SKIP LOCKED));
+    PERFORM holdfast.tidy_transitions(max_rows, now);
     RETURN NEXT;
 END $$;

@@ -1,6 +1,6 @@
--- Turning generations. See holdfast.generation.
+-- Rotation of generations. See holdfast.generation.
 
--- How much of the ready index it takes to find the first job of a queue; a few blocks where nothing is worn.
+-- How many blocks of the ready index are read to find the first job of a queue; a few if there are few dead entries.
 CREATE FUNCTION holdfast.wear(of_queue text, of_gen integer) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     before bigint := pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass);
@@ -9,9 +9,9 @@ BEGIN
     RETURN pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass) - before;
 END $$;
 
--- One bounded step: open another generation where the newest is worn, see that old ones empty, retire the empty.
--- To be called again while it says so: a generation becomes the newest only once its row has been committed.
-CREATE FUNCTION holdfast.turn(queues text[]) RETURNS TABLE (generations bigint, again boolean)
+-- One bounded step: open another generation if the newest is worn, close old ones and move jobs out of them. To be
+-- called again while `again` is true: a generation becomes the newest only after its row has been committed.
+CREATE FUNCTION holdfast.rotate(queues text[]) RETURNS TABLE (generations bigint, again boolean)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
@@ -47,11 +47,11 @@ BEGIN
     END IF;
     FOR g IN SELECT x.gen, x.closed FROM holdfast.generation AS x WHERE x.gen < newest ORDER BY x.gen LOOP
         IF NOT g.closed THEN
-            -- Whoever may still add to it holds this lock until the end of their transaction.
+            -- A transaction that may still add rows to it holds this lock until its end.
             CONTINUE WHEN NOT pg_try_advisory_xact_lock(holdfast.lock_class(), {GENERATION_LOCK} + g.gen);
             UPDATE holdfast.generation AS x SET closed = true WHERE x.gen = g.gen;
         END IF;
-        -- Where claims may begin. It only ever rises: a closed generation takes no more rows.
+        -- Where claims begin. It only rises: a closed generation gets no more rows.
         INSERT INTO holdfast.floor AS f (gen, queue, priority, run_at, seq)
         SELECT g.gen, q.name, p.priority, p.run_at, p.seq
         FROM unnest(queues) AS q(name) CROSS JOIN LATERAL (
@@ -67,8 +67,8 @@ BEGIN
         ) AS p
         ON CONFLICT (gen, queue) DO UPDATE SET
             priority = excluded.priority, run_at = excluded.run_at, seq = excluded.seq;
-        -- What is left of it moves to the newest, a little at a time; many ready jobs are left where they are.
-        -- Looked for from the back, where stragglers stand.
+        -- Move remaining jobs to the newest generation, a few at a time; many ready jobs stay where they are.
+        -- Read backwards, because remaining jobs are at the end.
         left_over := (SELECT count(*) FROM (
             SELECT FROM holdfast.job AS x WHERE x.gen = g.gen AND x.state = 'queued'
             ORDER BY x.gen DESC, x.queue DESC, x.quarantined DESC, x.priority DESC, x.run_at DESC, x.seq DESC LIMIT {STRAGGLERS} + 1
@@ -113,8 +113,8 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Forget closed generations that are empty. Apart from turn(), so that what it moved has been committed:
--- a claim that began before does not see the moved rows in their new place, and must still find them in the old one.
+-- Remove closed generations that are empty. Separate from rotate(), so that the moves of rotate() have been committed:
+-- a claim that began before does not see the moved rows in the new generation, and must still find them in the old one.
 CREATE FUNCTION holdfast.retire() RETURNS bigint LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off

@@ -1,8 +1,8 @@
--- Enqueue from SQL: triggers, cron jobs, other languages. Part of whatever transaction calls it.
+-- Enqueue from SQL: triggers, cron jobs, other languages. Part of the calling transaction.
 --
 --     SELECT holdfast.enqueue('send', '{"to": "a@example.com"}', queue => 'mail', key => 'welcome-42');
 --
--- Answers the job's id. The same key with the same task and payload gives the same job; with others it is an error.
+-- Returns the id of the job. The same key with the same task and payload gives the same job; with others it is an error.
 
 CREATE FUNCTION holdfast.enqueue(
     task text, payload jsonb = '{}', queue text = 'default', priority integer = 0, delay interval = NULL,
@@ -12,7 +12,7 @@ CREATE FUNCTION holdfast.enqueue(
 DECLARE
     job_id text := coalesce(enqueue.id, holdfast.new_id());
     nonce bigint := CASE WHEN enqueue.id IS NULL THEN 0 ELSE (random() * ({LARGE} - 1))::bigint END;
-    said jsonb;
+    reply jsonb;
 BEGIN
     IF coalesce(enqueue.task, '') = '' OR coalesce(enqueue.queue, '') = '' OR jsonb_typeof(enqueue.payload) <> 'object'
         OR enqueue.priority NOT BETWEEN {PRIORITY_MIN} AND {PRIORITY_MAX} OR enqueue.max_attempts < 0
@@ -20,7 +20,7 @@ BEGIN
         RAISE EXCEPTION 'a job needs a task, a queue, an object as its payload, a priority of 16 bits, and no negative max_attempts'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    SELECT w.answer::jsonb INTO said FROM holdfast.write(
+    SELECT w.answer::jsonb INTO reply FROM holdfast.write(
         new_ids => ARRAY[job_id], new_queues => ARRAY[enqueue.queue], new_tasks => ARRAY[enqueue.task],
         new_priorities => ARRAY[enqueue.priority],
         new_delays => ARRAY[extract(epoch FROM enqueue.delay)::double precision],
@@ -32,23 +32,23 @@ BEGIN
         new_fingerprints => ARRAY['sql:' || encode(sha256(convert_to(
             enqueue.task || chr(10) || enqueue.payload::text, 'UTF8')), 'hex')],
         new_bound => true) AS w WHERE w.answer IS NOT NULL;
-    CASE said -> 'inserts' -> 0 ->> 1
-        WHEN 'existing' THEN RETURN said -> 'inserts' -> 0 ->> 2;
+    CASE reply -> 'inserts' -> 0 ->> 1
+        WHEN 'existing' THEN RETURN reply -> 'inserts' -> 0 ->> 2;
         WHEN 'conflict' THEN RAISE EXCEPTION 'key % belongs to job %, which has another task or payload',
-            enqueue.key, said -> 'inserts' -> 0 ->> 2 USING ERRCODE = 'unique_violation';
+            enqueue.key, reply -> 'inserts' -> 0 ->> 2 USING ERRCODE = 'unique_violation';
         WHEN 'exists' THEN RAISE EXCEPTION 'job % exists already', job_id USING ERRCODE = 'unique_violation';
         ELSE RETURN job_id;
     END CASE;
 END $$;
 
--- A UUID of version 7: ordered by time, as those that the library makes.
+-- A UUID of version 7, ordered by time, like the ids that the library makes.
 CREATE FUNCTION holdfast.new_id() RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT substr(h, 1, 8) || '-' || substr(h, 9, 4) || '-7' || substr(r, 1, 3) || '-' || substr(r, 17, 4) || '-' || substr(r, 21, 12)
     FROM (SELECT lpad(to_hex(holdfast.micros() / 1000), 12, '0') AS h,
         replace(gen_random_uuid()::text, '-', '') AS r) AS made
 $$;
 
--- Whoever may use the schema may call it, and needs no right on any table for it.
+-- Every role that may use the schema may call it, without rights on its tables.
 ALTER FUNCTION holdfast.enqueue(
     text, jsonb, text, integer, interval, timestamptz, integer, double precision, text, text, text[], jsonb
 ) SECURITY DEFINER SET search_path = pg_catalog, pg_temp;

@@ -1,6 +1,6 @@
-"""A journal, read once: for each job what was asked, claimed, ended, changed and run, with when it was asked and told.
+"""Parses a journal: all operations, claims, ends, changes and runs of each job, with the places of request and answer.
 
-"When" is a place in the journal: what was told at a lower place than something else was asked had happened before it.
+A place is a line number of the journal: an operation was done before every request at a higher place than its answer.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from ...core.job import TERMINAL
 from .journal import Entry
 
 NEVER = 1 << 62
-"""The place of an answer that did not come."""
+"""The place of a missing answer."""
 POSSIBLE = frozenset({"ok", "unknown"})
 
 
 @dataclass(slots=True)
 class Asked:
-    """One operation and its fate: `says` is ok, no, failed or unknown."""
+    """One operation and its answer: `says` is ok, no, failed or unknown."""
 
     entry: Entry
     asked: int
-    told: int = NEVER
-    told_at: int = 0
+    answered: int = NEVER
+    answered_at: int = 0
     says: str = "unknown"
 
 
 @dataclass(slots=True)
 class End:
-    """One settlement, however often it was sent: they share a nonce."""
+    """One settlement with all its repeats, which have the same nonce."""
 
     sent: list[Asked]
 
@@ -43,7 +43,7 @@ class End:
 
     @property
     def accepted(self) -> Asked | None:
-        """Where the store first said yes."""
+        """The first repeat that the store accepted."""
         return next((one for one in self.sent if one.says == "ok"), None)
 
     @property
@@ -54,12 +54,12 @@ class End:
 
 @dataclass(slots=True)
 class Claim:
-    """A claim that somebody received."""
+    """A claim that its holder received."""
 
     entry: Entry
     asked: int
     asked_at: int
-    told: int
+    answered: int
     any_task: bool
 
     @property
@@ -68,8 +68,8 @@ class Claim:
 
 
 @dataclass(slots=True)
-class Life:
-    """Everything about one job."""
+class JobHistory:
+    """All entries of the journal about one job."""
 
     id: str
     run: History
@@ -87,8 +87,8 @@ class Life:
     held: Entry | None = None
     story: list[tuple[int, Entry]] = field(default_factory=list[tuple[int, Entry]])
 
-    def life_of(self, fence: int) -> int | None:
-        """In which life a claim was made, where anybody saw it."""
+    def reset_count_of(self, fence: int) -> int | None:
+        """The `reset_count` of the job when a claim was made; None if it is not recorded."""
         for claim in self.claims:
             if claim.entry.fence == fence:
                 return claim.entry.reset_count
@@ -97,16 +97,16 @@ class Life:
 
     @property
     def may_be_gone(self) -> bool:
-        """Somebody deleted it, or its end may have removed it."""
+        """Whether an operator may have deleted it, or its end removed it."""
         return any(one.entry.what == "delete" and one.says in POSSIBLE for one in self.changes) or any(
             end.entry.what == "removes" and end.possible for end in self.ends.values()
         )
 
     @property
-    def reborn(self) -> bool:
-        """It may have been removed while its own enqueue was still being repeated, and so have been made anew.
+    def recreated(self) -> bool:
+        """Whether it may have been removed while its enqueue was still being repeated, and so created again.
 
-        Then there are two jobs of one id: fences begin again, and no rule can tell them apart.
+        Then two jobs had one id: fences begin again, and no rule can distinguish them.
         """
         return len(self.inserts) > 1 and self.may_be_gone
 
@@ -116,26 +116,26 @@ class Renewed:
     """A heartbeat that was answered."""
 
     asked_at: int
-    told: int
+    answered: int
     lease: float
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a run can be held to."""
+    """Properties of a run, on which the rules depend."""
 
     drained: bool = True
-    """It went on without faults until nothing was left to do."""
+    """It continued without faults until all jobs had ended."""
     store_time: bool = True
-    """The store's wall clock was one clock: false on SQLite where processes had wrong ones."""
+    """The store had one wall clock: false on SQLite if processes had wrong ones."""
     runs: bool = True
-    """The jobs' own code journals that it began and ended."""
-    everybody: bool = True
-    """Everybody who writes is recorded: false where a server of ours sweeps, too."""
+    """The code of the jobs writes to the journal that it began and ended."""
+    all_recorded: bool = True
+    """All writers are recorded: false if a Holdfast server sweeps too."""
     deletes: bool = True
-    """People delete jobs: false where a job that was acknowledged may be removed by nobody."""
+    """Operators delete jobs: false if no acknowledged job may be removed."""
     locks: bool = True
-    """An ask under way may hide jobs from others (rows that are locked): false where each is one atomic step."""
+    """A pending ask may hide jobs from others (locked rows): false if each ask is one atomic step."""
 
 
 @dataclass(slots=True)
@@ -143,23 +143,23 @@ class History:
     """A whole run."""
 
     terms: Terms
-    lives: dict[str, Life] = field(default_factory=dict[str, Life])
+    jobs: dict[str, JobHistory] = field(default_factory=dict[str, JobHistory])
     heartbeats: dict[str, list[Renewed]] = field(default_factory=dict[str, list[Renewed]])
     """By holder, in the order of their answers."""
     gone: dict[str, int] = field(default_factory=dict[str, int])
-    """Holders of which somebody said that they are gone, and where first."""
+    """Holders that left or were known to be dead, and the first place of that."""
     unanswered: list[int] = field(default_factory=list[int])
-    """Where asks stand that took nobody knows what, and may be under way for ever."""
+    """The places of unanswered asks, which may have claimed any jobs, and may still be pending."""
     judged: int = 0
-    """Claims that were held to the order of their queue."""
+    """Claims whose order in their queue was checked."""
     left: list[Entry] = field(default_factory=list[Entry])
     counts: dict[str, int] = field(default_factory=dict[str, int])
     length: int = 0
 
-    def life(self, job: str) -> Life:
-        found = self.lives.get(job)
+    def job(self, id: str) -> JobHistory:
+        found = self.jobs.get(id)
         if found is None:
-            found = self.lives[job] = Life(job, self)
+            found = self.jobs[id] = JobHistory(id, self)
         return found
 
 
@@ -177,8 +177,8 @@ class _Call:
         self.any_task = True
 
 
-def understand(entries: Iterable[Entry], terms: Terms) -> History:
-    """Read a journal from its beginning to its end."""
+def parse_history(entries: Iterable[Entry], terms: Terms) -> History:
+    """Parse a whole journal."""
     history = History(terms)
     calls: dict[str, _Call] = {}
     heartbeats: dict[str, Entry] = {}
@@ -186,13 +186,13 @@ def understand(entries: Iterable[Entry], terms: Terms) -> History:
     for place, entry in enumerate(entries):
         event = entry.event
         history.counts[event] = history.counts.get(event, 0) + 1
-        if event == "told":
+        if event == "answered":
             if (heartbeat := heartbeats.pop(entry.call, None)) is not None:
                 history.heartbeats.setdefault(heartbeat.holder, []).append(
                     Renewed(heartbeat.at, place, heartbeat.lease)
                 )
             elif (call := calls.get(entry.call)) is not None:
-                _told(history, call, entry, place)
+                _answered(history, call, entry, place)
                 if entry.says != "ok":
                     del calls[entry.call]
             continue
@@ -211,9 +211,9 @@ def understand(entries: Iterable[Entry], terms: Terms) -> History:
             call.any_task = call.any_task and entry.tasks is None
             continue
         if entry.job:
-            life = history.life(entry.job)
-            life.story.append((place, entry))
-            _of_job(life, entry, place, calls)
+            job = history.job(entry.job)
+            job.story.append((place, entry))
+            _of_job(job, entry, place, calls)
     history.length = place + 1
     history.unanswered += [call.asked for call in calls.values() if call.asks]
     return history
@@ -226,66 +226,66 @@ def _call(calls: dict[str, _Call], entry: Entry, place: int) -> _Call:
     return found
 
 
-def _of_job(life: Life, entry: Entry, place: int, calls: dict[str, _Call]) -> None:
+def _of_job(job: JobHistory, entry: Entry, place: int, calls: dict[str, _Call]) -> None:
     event = entry.event
     if event == "insert":
         asked = Asked(entry, place)
         _call(calls, entry, place).inserts.append(asked)
-        life.inserts.append(asked)
+        job.inserts.append(asked)
     elif event == "settle":
         asked = Asked(entry, place)
         _call(calls, entry, place).settles.append(asked)
-        if entry.nonce in life.ends:
-            life.ends[entry.nonce].sent.append(asked)
+        if entry.nonce in job.ends:
+            job.ends[entry.nonce].sent.append(asked)
         else:
-            life.ends[entry.nonce] = End([asked])
+            job.ends[entry.nonce] = End([asked])
     elif event == "change":
         asked = Asked(entry, place)
         _call(calls, entry, place).changes.append(asked)
-        life.changes.append(asked)
+        job.changes.append(asked)
     elif event == "note":
         asked = Asked(entry, place)
         _call(calls, entry, place).notes.append(asked)
-        life.notes.append(asked)
+        job.notes.append(asked)
     elif event == "claimed":
         call = _call(calls, entry, place)
         call.asks = 0  # it was answered
-        life.claims.append(Claim(entry, call.asked, call.asked_at, place, call.any_task))
+        job.claims.append(Claim(entry, call.asked, call.asked_at, place, call.any_task))
     elif event == "acked":
-        life.acks.append(entry)
+        job.acks.append(entry)
     elif event == "denied":
-        life.denied = True
+        job.denied = True
     elif event == "began":
-        life.began.append(entry)
+        job.began.append(entry)
     elif event == "ran":
-        life.ran.add(entry.fence)
+        job.ran.add(entry.fence)
     elif event == "got":
-        life.got.append(entry)
+        job.got.append(entry)
     elif event == "final":
-        life.final = entry
+        job.final = entry
     elif event == "held":
-        life.held = entry
+        job.held = entry
 
 
-def _told(history: History, call: _Call, entry: Entry, place: int) -> None:
+def _answered(history: History, call: _Call, entry: Entry, place: int) -> None:
     if entry.says != "ok":
         says = "failed" if entry.says == "failed" else "unknown"
         for one in (*call.inserts, *call.notes, *call.settles, *call.changes):
-            one.says, one.told, one.told_at = says, place, entry.at
+            one.says, one.answered, one.answered_at = says, place, entry.at
         if call.asks and says == "unknown":
-            # Nobody waits any more, but what was sent may still be on its way.
+            # The caller no longer waits, but the request may still arrive.
             history.unanswered.append(call.asked)
         return
     call.asks = 0
     for one, answer in zip(call.inserts, entry.inserts or (), strict=False):
         outcome, _, id = answer.partition(" ")
         one.says = "ok" if outcome == "created" and id == one.entry.job else "no"
-        one.told, one.told_at = place, entry.at
+        one.answered, one.answered_at = place, entry.at
     for asked, answers in ((call.notes, entry.notes), (call.settles, entry.settles), (call.changes, entry.changes)):
         for one, yes in zip(asked, answers or (), strict=False):
-            one.says, one.told, one.told_at = "ok" if yes else "no", place, entry.at
+            one.says, one.answered, one.answered_at = "ok" if yes else "no", place, entry.at
 
 
-def ended(life: Life) -> bool:
-    """Whether the store has it in a terminal state."""
-    return life.final is not None and life.final.state in TERMINAL
+def ended(job: JobHistory) -> bool:
+    """Whether its final state in the store is terminal."""
+    return job.final is not None and job.final.state in TERMINAL

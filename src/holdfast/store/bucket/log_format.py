@@ -1,7 +1,7 @@
 """The log's format: one JSON object per entry, made of batches of requested operations.
 
 An entry contains requests, never results: each process that applies it computes the results. Operations of one kind are
-written as a table: what they have in common once (`like`), and the rest in rows. Bytes that are text stand as text.
+written as a table: common values once (`like`), and the rest in rows. Bytes that are valid text are written as text.
 `docs/reference/bucket-format.md` describes all of it.
 """
 
@@ -20,23 +20,23 @@ from ...core.operations import Ask, Change, Holder, Note, Settlement
 from ..protocol import Batch
 
 VERSION = 5
-"""Of the state machine and of this format. A process that finds a newer one stops, rather than replay it wrongly."""
+"""Version of the state machine and of this format. A process that finds a newer one stops, and replays nothing."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Table(msgspec.Struct, omit_defaults=True):
-    """Structs of one kind: the fields they share, and those that vary, row by row."""
+    """Structs of one kind: the fields with a common value, and the varying fields, row by row."""
 
     like: dict[str, Any] = {}
     vary: list[str] = []
     rows: list[list[Any]] = []
     text: list[str] = []
-    """The bytes fields that stand as text here; others are base64."""
+    """The bytes fields that are written as text here; others are base64."""
 
 
 class Watched(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`holder` was watched from log position `since` on, for `seconds`, and did not get beyond beat `heartbeat`."""
+    """`holder` was watched from log position `since` on, for `seconds`, and sent no heartbeat after `heartbeat`."""
 
     holder: str
     heartbeat: int
@@ -54,9 +54,9 @@ class Put(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tidy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Remove what is past its time, and these holders, if they have not beaten since.
+    """Remove what has expired, and these holders, if they have sent no heartbeat since.
 
-    `stalled`: limit keys that have started nothing for as long as their rate asks, if their `tat` is still the same.
+    `stalled`: limit keys that started no job for `burst` intervals, if their `tat` is still the same.
     """
 
     limit: int
@@ -75,13 +75,13 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     last: str
     """The lowest and the highest of their ids."""
     expires_at: int | None
-    """When the last of them is past its retention; None where one is kept until it is purged."""
+    """When the last of them expires; None if one is kept until it is purged."""
     objects: list[str] = []
     """Payload objects that they need."""
 
 
 class Revived(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An ended job, brought back from a segment because this batch has something to do with it."""
+    """An ended job, brought back from a segment because this batch changes it or has its id."""
 
     segment: str
     record: Record
@@ -89,14 +89,14 @@ class Revived(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A snapshot was written: of the state after entry `number`, with this many bytes."""
+    """A snapshot of the state after entry `number` was written, with this many bytes."""
 
     number: int
     size: int
 
 
 class Spent(msgspec.Struct, omit_defaults=True):
-    """Requests that were made of the bucket."""
+    """Requests to the bucket."""
 
     gets: int = 0
     puts: int = 0
@@ -111,7 +111,7 @@ class Spent(msgspec.Struct, omit_defaults=True):
 
 
 class Batched(msgspec.Struct, omit_defaults=True):
-    """What one writer asked for at once. `writer` and `number` name it, so that it is applied once."""
+    """The requests that one writer wrote together. `writer` and `number` identify it, so that it is applied once."""
 
     writer: str
     number: int
@@ -120,10 +120,10 @@ class Batched(msgspec.Struct, omit_defaults=True):
     now: int
     """The writer's wall clock."""
     looked: bool = False
-    """The writer looked for its jobs in `done/`: refused if any have gone there since `base`."""
+    """The writer searched for its jobs in `done/`: refused if any were moved there since `base`."""
     objects: bool = False
-    """Objects were written for it beside the log: refused if a snapshot was marked since `base`, for then these may
-    have been cleaned away before anybody knew that they were needed.
+    """Objects were written for it outside the log: refused if a snapshot was marked since `base`, because a cleaning
+    may then have deleted them as unneeded.
     """
     revives: list[Revived] = []
     inserts: list[Table] = []
@@ -132,7 +132,7 @@ class Batched(msgspec.Struct, omit_defaults=True):
     changes: list[Table] = []
     asks: list[Table] = []
     renews: list[str] = []
-    """Holders that ask, and of whose lease the writer has seen half spent."""
+    """Holders that ask for jobs, and half of whose lease has passed, as the writer has watched."""
     leaves: list[str] = []
     heartbeats: list[Holder] = []
     records: list[Put] = []
@@ -159,19 +159,19 @@ class Entry(msgspec.Struct):
     v: int
     nonce: str
     prev: str
-    """The nonce of the entry before."""
+    """The nonce of the previous entry."""
     batches: list[Batched]
 
 
 class Handed(msgspec.Struct):
-    """A batch whose writer lost: the object `inbox/<writer>.<number>`, for whoever writes next."""
+    """A batch whose writer lost: the object `inbox/<writer>.<number>`, for the next writer."""
 
     v: int
     batch: Batched
 
 
 class TooNew(StoreUnavailable):
-    """Something here was written by a newer version."""
+    """An object was written by a newer version of Holdfast."""
 
 
 class Damaged(StoreUnavailable):
@@ -184,13 +184,13 @@ class _Versioned(msgspec.Struct):
 
 T2 = TypeVar("T2")
 _building = threading.Lock()
-"""Each store has a thread of its own, and msgspec crashes where two threads meet a type for the first time at once."""
+"""Each store has its own thread, and msgspec crashes if two threads use a type for the first time concurrently."""
 _decoders: dict[Any, Callable[[bytes], Any]] = {}
 encode = msgspec.json.Encoder().encode
 
 
 def decode(key: str, data: bytes, kind: type[T2]) -> T2:
-    """Read an object of the log."""
+    """Decode an object of the log; raises TooNew or Damaged."""
     try:
         version = _decoder(_Versioned)(data).v
         if version > VERSION:
@@ -235,7 +235,7 @@ def snapshot_key(number: int) -> str:
 
 
 def pack(items: Sequence[msgspec.Struct]) -> list[Table]:
-    """Structs of one type as tables, in order; one table, unless some have fields UNSET that others have not."""
+    """Structs of one type as tables, in order; one table, unless they differ in which fields are UNSET."""
     if not items:
         return []
     kind = type(items[0])
@@ -275,7 +275,7 @@ def _table(kind: type[msgspec.Struct], items: Sequence[msgspec.Struct], unset: t
 
 
 def unpack(tables: list[Table], kind: type[T]) -> list[T]:
-    """The structs of some tables, in order. What they have in common is one object in all of them."""
+    """The structs of some tables, in order. They share one object for each common value."""
     found: list[T] = []
     for table in tables:
         varying = zip(table.vary, zip(*table.rows, strict=True), strict=True) if table.vary else ()
@@ -338,6 +338,6 @@ def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
     if kind not in _types:
         hints = get_type_hints(kind)
         for name in kind.__struct_fields__:
-            _decoder(list[hints[name]])  # so that no two threads meet it first in a conversion
+            _decoder(list[hints[name]])  # so that no conversion is the first use of the type
         _types[kind] = {name: hints[name] for name in kind.__struct_fields__}
     return _types[kind]

@@ -28,7 +28,7 @@ class Lost(Exception):
     """The connection ended, or did not answer in time, during a call."""
 
 
-class Wire(asyncio.BufferedProtocol):
+class Connection(asyncio.BufferedProtocol):
     """Calls and answers over one transport.
 
     1. Sends each call at once, so that several are pending, and assigns answers in order.
@@ -171,26 +171,26 @@ class Wire(asyncio.BufferedProtocol):
 
 async def dial(
     host: str, port: int, *, path: str | None = None, tls: ssl.SSLContext | None = None, patience: float
-) -> Wire:
+) -> Connection:
     """Connect to one server, by host and port or by socket path; OSError if that fails within `patience` seconds."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(patience):
             if path is not None:
-                _, wire = await loop.create_unix_connection(lambda: Wire(patience), path)
+                _, connection = await loop.create_unix_connection(lambda: Connection(patience), path)
             elif tls is not None:
-                wire = await _dial_tls(host, port, tls, patience)
+                connection = await _dial_tls(host, port, tls, patience)
             else:
-                _, wire = await loop.create_connection(lambda: Wire(patience), host, port)
+                _, connection = await loop.create_connection(lambda: Connection(patience), host, port)
     except TimeoutError:
         raise OSError(f"no {'TLS ' if tls else ''}connection within {patience:g} s") from None
-    return wire
+    return connection
 
 
-async def _dial_tls(host: str, port: int, tls: ssl.SSLContext, patience: float) -> Wire:
+async def _dial_tls(host: str, port: int, tls: ssl.SSLContext, patience: float) -> Connection:
     """The same over TLS. A server without TLS takes the handshake for an incomplete command and does not answer."""
     loop = asyncio.get_running_loop()
-    connecting = loop.create_task(loop.create_connection(lambda: Wire(patience), host, port, ssl=tls))
+    connecting = loop.create_task(loop.create_connection(lambda: Connection(patience), host, port, ssl=tls))
     try:
         done, _ = await asyncio.wait([connecting], timeout=min(TLS_PROBE, patience / 2))
         if not done and await is_plain(host, port):

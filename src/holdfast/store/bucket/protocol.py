@@ -1,7 +1,7 @@
 """The bucket protocol: four methods. Any object that has them can be used.
 
-A put creates a new object whole, or does not; nothing is ever overwritten. What a put raises says nothing about
-whether it happened, unless it is NotWritten: the caller reads the object to know.
+A put creates a whole new object or none; nothing is ever overwritten. After an error of a put other than NotWritten,
+the object may exist: the caller reads it to find out.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ class Listed(msgspec.Struct, frozen=True, gc=False):
 
 
 class NotWritten(StoreUnavailable):
-    """A put that failed, and surely created nothing."""
+    """A put failed and certainly created nothing."""
 
 
 class Refused(NotWritten, StoreRefused):
-    """The bucket does not allow it: read-only, or credentials that may not. Nothing was created."""
+    """The bucket rejects the write: it is read-only, or the credentials lack a permission. Nothing was created."""
 
 
 @runtime_checkable
 class Bucket(Protocol):
-    """A flat place of immutable objects, by key. Keys are ASCII, with slashes."""
+    """Immutable objects by key. Keys are ASCII, with slashes."""
 
     async def get(self, key: str) -> bytes | None:
-        """The whole object; None where there is none."""
+        """The whole object; None if it is missing."""
         ...
 
     async def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Create the object; False where there is one. Must decide atomically among concurrent callers."""
+        """Create the object; False if it exists. Must be atomic among concurrent callers."""
         ...
 
     async def list(self, prefix: str, after: str | None = None) -> Sequence[Listed]:
-        """All objects whose keys begin with `prefix` and come behind `after`, in the order of their keys.
+        """All objects whose keys begin with `prefix` and sort after `after`, in the order of their keys.
 
-        Must show every object whose put has returned before it was called.
+        Must include every object whose put returned before this call.
         """
         ...
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Remove these objects; one that is not there is no error."""
+        """Delete these objects; a missing one is no error."""
         ...

@@ -1,4 +1,4 @@
-"""A token alone makes nobody a Holdfast: what comes through the seam is held to the rules of an app."""
+"""Requests to the store API are validated by the rules of an app: a token alone is not enough."""
 
 import msgspec
 import pytest
@@ -40,7 +40,7 @@ async def test_a_payload_over_the_servers_limit_is_refused(store):
         await insert(store, new_job("x", payload=b'{"a": "' + b"x" * 1024**2 + b'"}'))
 
 
-async def test_a_claim_ends_only_in_ways_that_there_are(store):
+async def test_an_invalid_settlement_is_refused(store):
     await insert(store, new_job("x"))
     record = await claim_one(store)
     for end in (
@@ -55,7 +55,7 @@ async def test_a_claim_ends_only_in_ways_that_there_are(store):
 
 
 @pytest.mark.parametrize("fields", [{"started_at": -(2**62)}, {"lease": 1e18}, {"pid": -1}, {"node": "n" * 1000}])
-async def test_a_holder_that_nobody_can_be_is_refused(store, fields):
+async def test_an_invalid_holder_is_refused(store, fields):
     strange = holder("ann", **({"lease": 30.0} | fields))
     for call in (store.heartbeat([strange]), store.write(Batch(asks=[ask(strange)]))):
         with pytest.raises(InvalidJob):
@@ -63,7 +63,7 @@ async def test_a_holder_that_nobody_can_be_is_refused(store, fields):
     assert await store.holders() == []
 
 
-async def test_nobody_asks_for_everything_at_once(store):
+async def test_unbounded_requests_are_refused(store):
     from holdfast.core.operations import Where
 
     for call in (

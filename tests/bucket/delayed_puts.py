@@ -1,12 +1,12 @@
-"""A bucket whose requests can be held: a process that is asleep in the middle of one."""
+"""A bucket whose requests can be delayed, as in a process that sleeps during one."""
 
 from __future__ import annotations
 
 import asyncio
 
 
-class HeldClaim:
-    """In front of any bucket. While `shut`, puts below a prefix wait: before they are made, or before they answer."""
+class DelayedPuts:
+    """Wraps a bucket. While `shut`, puts below a prefix wait: before they are made, or before they answer."""
 
     def __init__(self, bucket, prefix, *, answered):
         self._bucket = bucket

@@ -1,4 +1,4 @@
-"""A line to a server whose connections can go silent."""
+"""A TCP proxy that can stop passing data without closing connections."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import contextlib
 from typing import Self
 
 
-class Line:
-    """A way to the server whose connections can go silent, as behind a router that has forgotten them."""
+class SilentProxy:
+    """Passes data to a server, and can silently drop it, like a router that has forgotten a connection."""
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._age = 0
+        self._generation = 0
         self._writers: list[asyncio.StreamWriter] = []
 
     async def __aenter__(self) -> Self:
@@ -24,9 +24,9 @@ class Line:
         self._server.close()
         self.cut()
 
-    def fall_silent(self) -> None:
-        """What is connected hears nothing more; new connections are fine."""
-        self._age += 1
+    def stop_passing(self) -> None:
+        """Open connections get no more data; new connections do."""
+        self._generation += 1
 
     def cut(self) -> None:
         for writer in self._writers:
@@ -38,10 +38,10 @@ class Line:
         await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        age = self._age
+        generation = self._generation
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
-                if age == self._age:
+                if generation == self._generation:
                     writer.write(data)
                     await writer.drain()
         writer.close()
