@@ -426,7 +426,7 @@ DEFECTS = (
         WAITING + "test_a_signal_that_was_sent_first_is_not_missed",
     ),
     Defect(
-        "N", "a job whose worker died as it parked it does not look by itself", "tasks/durable_steps.py",
+        "N", "a job whose worker died as it suspended it does not look by itself", "tasks/durable_steps.py",
         "raise Suspended(min(left, MOST_UNSEEN), ", "raise Suspended(left, ",
         WAITING + "test_a_worker_that_dies_before_its_second_look_leaves_a_job_that_looks_by_itself",
     ),

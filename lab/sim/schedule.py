@@ -32,7 +32,7 @@ DRAIN_LIMIT = 300.0
 LOOK_EVERY = 0.25
 """Seconds between looks at whether everything is over."""
 HOUR = 3600.0
-AWAY = {"paused": "jobs put aside for a pause", "parked": "jobs that waited for a signal"}
+AWAY = {"paused": "jobs put aside for a pause", "suspended": "jobs that waited for a signal"}
 MADE_OF = {"server": Server, "bucket": Bucket}
 
 

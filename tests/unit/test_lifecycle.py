@@ -71,8 +71,8 @@ OUTCOMES = {
     "dead": Outcome.dead("Boom"),
     "snoozed": Outcome.snoozed(8.0),
     "released": Outcome.released(),
-    "parked": Outcome.parked("signal:go"),
-    "parked for a while": Outcome.parked("signal:go", 8.0),
+    "suspended": Outcome.suspended("signal:go"),
+    "suspended for a while": Outcome.suspended("signal:go", 8.0),
     "paused": Outcome.paused("pause:work"),
     "expired": Outcome.expired("expired"),
     "cancelled": Outcome.cancelled(),
@@ -105,8 +105,8 @@ terminal_states = st.sampled_from(sorted(TERMINAL))
         ("dead", State.DEAD, State.DEAD),
         ("snoozed", State.SCHEDULED, State.SCHEDULED),
         ("released", State.QUEUED, State.QUEUED),
-        ("parked", State.BLOCKED, State.BLOCKED),
-        ("parked for a while", State.SCHEDULED, State.SCHEDULED),
+        ("suspended", State.BLOCKED, State.BLOCKED),
+        ("suspended for a while", State.SCHEDULED, State.SCHEDULED),
         ("paused", State.BLOCKED, State.BLOCKED),
         ("expired", State.CANCELLED, State.CANCELLED),
         ("cancelled", State.CANCELLED, State.CANCELLED),
@@ -152,7 +152,7 @@ def test_the_attempt_never_falls_below_zero_and_never_rises_at_the_end(record, o
     assert 0 <= end(record, outcome).attempt <= record.attempt
 
 
-GIVEN_BACK = ("released", "snoozed", "parked", "paused")
+GIVEN_BACK = ("released", "snoozed", "suspended", "paused")
 
 
 @given(claims, st.sampled_from([OUTCOMES[kind] for kind in GIVEN_BACK]))
@@ -313,7 +313,7 @@ def test_a_pause_keeps_everything_and_says_what_it_waits_for():
         ({"extra": b'{"expires_in":0.000005}'}, True),
         ({"extra": b'{"expires_in":0.000005}', "created_at": 1}, False),
         ({"extra": b'{"expires_at":5}', "checkpoint": b"1"}, False),
-        ({"extra": b'{"expires_at":5}', "history": (Attempt(0, 1, 0, "w", 1, 2, "parked"),)}, False),
+        ({"extra": b'{"expires_at":5}', "history": (Attempt(0, 1, 0, "w", 1, 2, "suspended"),)}, False),
         ({"extra": b'{"expires_at":5}', "history": (Attempt(0, 1, 0, "w", 1, 2, "failed"),)}, True),
     ],
 )

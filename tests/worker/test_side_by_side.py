@@ -194,7 +194,7 @@ async def test_a_step_that_fails_beside_a_wait_fails_the_attempt(app):
     handle = await work.enqueue()
     await work_off(app)
     job = await handle.job()
-    assert [(line.number, line.outcome) for line in job.history] == [(1, "failed"), (2, "parked")]
+    assert [(line.number, line.outcome) for line in job.history] == [(1, "failed"), (2, "suspended")]
     assert job.history[1].error is None, "the error was that of the attempt before"
     assert names(job) == ["charge"]
     await app.signal("go", 7)

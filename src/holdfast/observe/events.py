@@ -68,7 +68,7 @@ _SETTLED = {
     "cancelled": "job_cancelled",
     "released": "job_released",
     "snoozed": "job_snoozed",
-    "parked": "job_snoozed",
+    "suspended": "job_snoozed",
     "paused": "job_paused",
     "expired": "job_expired",
     "lost": "job_lost",
