@@ -427,12 +427,12 @@ DEFECTS = (
     ),
     Defect(
         "N", "a job whose worker died as it suspended it does not look by itself", "tasks/durable_steps.py",
-        "raise Suspended(min(left, MOST_UNSEEN), ", "raise Suspended(left, ",
+        "raise Suspended(min(left, RECHECK_AFTER), ", "raise Suspended(left, ",
         WAITING + "test_a_worker_that_dies_before_its_second_look_leaves_a_job_that_looks_by_itself",
     ),
     Defect(
-        "N", "what a dead sender has not told is told by nobody", "client/signals.py",
-        "if not entry.told and (sent := await _sent(session, name, int(at))) is not None:",
+        "N", "a signal that a dead sender did not deliver is never delivered", "client/signals.py",
+        "if not entry.delivered and (sent := await _sent(session, name, int(at))) is not None:",
         "if at == name and (sent := await _sent(session, name, int(at))) is not None:",
         WAITING + "test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finished_by_maintenance",
     ),
@@ -557,12 +557,12 @@ DEFECTS = (
         "tests/app/test_flow_ends.py -k whatever_its_error_says",
     ),
     Defect(
-        "N", "a small flow ends without a look at whether it has grown", "flows/glance.py",
+        "N", "a small flow ends without a look at whether it has grown", "flows/small_flows.py",
         "if about.grown or has_grown(own.meta):", "if about.grown:",
         "tests/app/test_flow_ends.py -k test_a_small_flow_does_not_end",
     ),
     Defect(
-        "N", "a small flow that ended does not see that it has grown meanwhile", "flows/glance.py",
+        "N", "a small flow that ended does not see that it has grown meanwhile", "flows/small_flows.py",
         "for flow in over if grown[counting(flow)]}", "for flow in over if False}",
         "tests/app/test_flow_ends.py -k added_just_before_it_ended",
     ),

@@ -24,7 +24,7 @@ from .people import LEASE, POLL, Member, quiet
 from .plan import Fault, Plan, Rates
 from .server import Server
 from .stage import staged
-from .world import MOST_STEPS, Process, World
+from .world import MAX_STEPS, Process, World
 
 SWEEP = RECOVERY_DELAY + 1.5 * POLL + 4 * PATIENCE
 """Seconds within which somebody looks for lost claims, a look that was slow included."""
@@ -118,8 +118,8 @@ class Schedule:
     def _broken_beside(self, verdict: Verdict) -> list[Broken]:
         """What a history does not show."""
         found = [Broken("nothing_is_raised_that_nobody_hears", "", error) for error in self.world.errors]
-        if self.world.steps >= MOST_STEPS:
-            found.append(Broken("nobody_goes_round_in_circles", "", f"it was not over after {MOST_STEPS:,} steps"))
+        if self.world.steps >= MAX_STEPS:
+            found.append(Broken("nobody_goes_round_in_circles", "", f"it was not over after {MAX_STEPS:,} steps"))
         if not self.drained:
             busy = [member.process.name for member in self.everybody if member.busy]
             found.append(Broken("everything_is_over_in_time", "", f"still at work: {', '.join(busy) or 'nobody'}"))

@@ -21,7 +21,7 @@ from holdfast.core.clock import MICROS
 from holdfast.testing.clock import EPOCH
 
 NEVER = 1 << 62
-MOST_STEPS = 400_000
+MAX_STEPS = 400_000
 """After which a world is given up: somebody goes round in circles."""
 
 
@@ -52,7 +52,7 @@ class World:
         """Step until `over`; False where the virtual time (in seconds) came first."""
         chance, active, limit = self.chance.random, self.active, int(until * MICROS)
         try:
-            while self.steps < MOST_STEPS and (over is None or not over()):
+            while self.steps < MAX_STEPS and (over is None or not over()):
                 if active:
                     at = 0 if len(active) == 1 else int(chance() * len(active))
                     loop = active[at]
@@ -67,7 +67,7 @@ class World:
                     active.pop()
                 elif not self._pass_time(limit):
                     return False
-            return self.steps < MOST_STEPS
+            return self.steps < MAX_STEPS
         finally:
             events._set_running_loop(None)
             self.running = None

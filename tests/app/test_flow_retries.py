@@ -20,10 +20,10 @@ from support.inside import release_of, session_of
 from support.workers import work_off, working
 
 
-@pytest.fixture(params=[20, 0], ids=["at a glance", "step by step"], autouse=True)
+@pytest.fixture(params=[20, 0], ids=["small", "general"], autouse=True)
 def small(request, monkeypatch):
-    """Flows of so many jobs are dealt with at a glance: most of these, or none."""
-    monkeypatch.setattr("holdfast.flows.glance.SMALL", request.param)
+    """Flows of so many jobs take the fast path for small flows: most of these, or none."""
+    monkeypatch.setattr("holdfast.flows.small_flows.SMALL", request.param)
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ async def test_a_running_worker_hears_of_it(app, make_app, send):
     async with working(app):
         await (await send.enqueue("ann")).wait(30)
         await operator.pause(task="send")
-        await eventually(lambda: session_of(app).holds._by_task)
+        await eventually(lambda: session_of(app).task_pauses._by_task)
         held = await send.enqueue("bob")
 
         async def aside():
@@ -159,10 +159,10 @@ async def test_a_worker_that_had_not_heard_of_the_end_does_not_defer_a_job(app, 
     await app.pause(task="send")
     held = await send.enqueue("ann")
     # As by a worker that read its pauses before they were lifted.
-    stale = session_of(app).holds._by_task
+    stale = session_of(app).task_pauses._by_task
     await app.resume(task="send")
-    session_of(app).holds._by_task = stale
-    session_of(app).holds._read_at = parts_of(
+    session_of(app).task_pauses._by_task = stale
+    session_of(app).task_pauses._read_at = parts_of(
         app
     ).runtime.clock.monotonic()  # and not so long ago that it reads them again
     [claim] = await app.claim()
@@ -172,7 +172,7 @@ async def test_a_worker_that_had_not_heard_of_the_end_does_not_defer_a_job(app, 
 
 async def test_a_read_that_failed_for_one_job_confirms_no_pause_for_the_next(app, send, monkeypatch):
     await app.pause(task="send")
-    holds, store = session_of(app).holds, session_of(app).store
+    pauses, store = session_of(app).task_pauses, session_of(app).store
     jobs = [await parts_of(app).handles.record((await send.enqueue(name)).id) for name in ("ann", "bob", "eve")]
     paused = await records_of(store, KIND)
     answers = [paused, StoreUnavailable("the store is away"), {}]  # it is lifted and forgotten after the first read
@@ -185,7 +185,7 @@ async def test_a_read_that_failed_for_one_job_confirms_no_pause_for_the_next(app
         return dict.fromkeys(kinds, answer)
 
     monkeypatch.setattr(store, "records", in_turn)
-    outcomes = await asyncio.gather(*(holds.confirm(job) for job in jobs))
+    outcomes = await asyncio.gather(*(pauses.confirm(job) for job in jobs))
     assert [outcome.kind for outcome in outcomes] == ["paused", "released", "released"]
 
 
@@ -225,8 +225,8 @@ class Between(MemoryStore):
 
 async def look(app):
     """What the maintenance of a worker does about pauses."""
-    await session_of(app).holds.refresh()
-    await session_of(app).holds.release_late()
+    await session_of(app).task_pauses.refresh()
+    await session_of(app).task_pauses.release_late()
 
 
 @pytest.mark.parametrize("off", [-61 * 60, 61 * 60, 26 * 3600])
@@ -236,7 +236,7 @@ async def test_a_job_deferred_after_its_pause_was_lifted_is_freed_whatever_the_c
     slow, other = with_tasks(make_app(store, clock=clock)), make_app(store.sibling(), clock=clock)
     await other.pause(task="send")
     held = await slow.enqueue("send", "ann")
-    await session_of(slow).holds.refresh()
+    await session_of(slow).task_pauses.refresh()
 
     async def lifted_and_looked_for():
         await other.resume(task="send")
@@ -285,9 +285,9 @@ async def test_one_that_is_paused_again_meanwhile_is_not_forgotten(app, make_app
     )
     await app.pause(task="send")
     await app.resume(task="send")
-    await session_of(app).holds.refresh()
+    await session_of(app).task_pauses.refresh()
     await other.pause(task="send")
-    await session_of(app).holds.release_late()
+    await session_of(app).task_pauses.release_late()
     assert [one.name for one in await app.paused_tasks()] == ["send"]
 
 

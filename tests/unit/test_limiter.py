@@ -16,12 +16,12 @@ FAIR = LimitKey("a", weight=1)
 
 
 def test_a_new_limit_key_stands_at_the_head_of_its_queue():
-    assert Limiter().turn(FAIR, (NOW - 5, NOW), NOW) == NOW - 5
+    assert Limiter().position(FAIR, (NOW - 5, NOW), NOW) == NOW - 5
 
 
 def test_a_turn_lies_a_day_back_at_the_most():
     """Else jobs without a limit key, and those that come back, would wait while new keys come faster than they go."""
-    assert Limiter().turn(FAIR, (NOW - 2 * LAG, NOW), NOW) == NOW - LAG
+    assert Limiter().position(FAIR, (NOW - 2 * LAG, NOW), NOW) == NOW - LAG
 
 
 @pytest.mark.parametrize(("weight", "other"), [(1, 2), (30, 31), (50, 100)])
@@ -29,8 +29,8 @@ def test_weights_differ_in_their_steps(weight, other):
     steps = []
     for one in (weight, other):
         gate, limit_key = Limiter(), LimitKey("a", weight=one)
-        first = gate.turn(limit_key, (NOW, NOW + STEP), NOW)
-        steps.append(gate.turn(limit_key, (NOW, NOW + STEP), NOW) - first)
+        first = gate.position(limit_key, (NOW, NOW + STEP), NOW)
+        steps.append(gate.position(limit_key, (NOW, NOW + STEP), NOW) - first)
     assert steps[0] > steps[1]
 
 

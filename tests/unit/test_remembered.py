@@ -62,6 +62,6 @@ def test_the_next_life_keeps_what_was_finished_and_slept_through():
     all_kinds = (Step("step", "a", at=1), Step("sleep", "1", until=5), Step("signal", "b", at=2))
     unfinished = (Step("signal", "c", until=9), Step("signal", "d", at=3, until=2, late=True))
     stored = steps.write(Memory((*all_kinds, *unfinished), msgspec.Raw(b"7")))
-    assert steps.read(steps.in_next_life(stored, anew=False)).steps == all_kinds
-    assert steps.in_next_life(stored, anew=True) == b"7"
-    assert steps.in_next_life(None, anew=False) is None
+    assert steps.read(steps.after_reset(stored, anew=False)).steps == all_kinds
+    assert steps.after_reset(stored, anew=True) == b"7"
+    assert steps.after_reset(None, anew=False) is None

@@ -418,7 +418,7 @@ async def test_records_that_nobody_can_read_harm_no_maintenance(clocked):
     await parts_of(app).records.put(signals.KIND, "odd", b"{}")
     await parts_of(app).records.put(signals.KIND, "7:odd", b"{}")
     await parts_of(app).records.put(signals.kind_of("odd"), "odd", b"7")
-    await parts_of(app).records.put(signals.KIND, "7:true", msgspec.json.encode(signals.Entry(told=False)))
+    await parts_of(app).records.put(signals.KIND, "7:true", msgspec.json.encode(signals.Entry(delivered=False)))
     await parts_of(app).records.put(signals.kind_of("true"), "7", b"[")
     maintenance = SignalMaintenance(session_of(app))
     await maintenance.run()

@@ -139,8 +139,8 @@ class BulkChange:
         changed = await self._plain(plain, writes)
         if action == "cancel":
             in_flows = {record.id for record in plain if extra.flow_of(record) is not None}
-            if told := [id for id in changed if id in in_flows]:
-                await self._flows.carry_on(told)
+            if ended := [id for id in changed if id in in_flows]:
+                await self._flows.process_now(ended)
         for flow, members in flows.items():
             await self._flow(flow, members, writes)
 

@@ -109,7 +109,7 @@ def in_flow(record: Record) -> bool:
         return "." in record.id
 
 
-def in_next_life(data: bytes | None) -> bytes | None:
+def after_reset(data: bytes | None) -> bytes | None:
     """`extra` of a job that is run again: without an expiry, and without the reason why it did not run.
 
     Undecodable data is kept unchanged.

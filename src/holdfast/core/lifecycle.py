@@ -268,9 +268,9 @@ def retry(record: Record) -> Change:
         error=None,
         traceback=None,
         progress=None,
-        checkpoint=steps.in_next_life(record.checkpoint, anew=record.state == State.SUCCEEDED),
+        checkpoint=steps.after_reset(record.checkpoint, anew=record.state == State.SUCCEEDED),
         history=history(record)[-HISTORY_LIMIT:],
-        extra=extra.in_next_life(record.extra),  # without its expiry
+        extra=extra.after_reset(record.extra),  # without its expiry
     )
     return Change(record.id, record.state, record.fence, patch)
 

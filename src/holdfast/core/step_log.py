@@ -88,7 +88,7 @@ def answered(checkpoint: bytes | None, signal: str, value: bytes | None, now: in
     return write(memory.with_step(msgspec.structs.replace(step, at=now, late=value is None, result=result)))
 
 
-def in_next_life(checkpoint: bytes | None, *, anew: bool) -> bytes | None:
+def after_reset(checkpoint: bytes | None, *, anew: bool) -> bytes | None:
     """The checkpoint of an ended job that is run again: with its finished steps and sleeps, or without steps (`anew`).
 
     Signals that timed out are waited for again.

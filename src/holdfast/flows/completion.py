@@ -184,14 +184,14 @@ class Completion:
             return False
         if kept is not None:
             await self._session.store.put_record(counting(id), "jobs", None, kept.version)
-        jobs, told = await self._jobs.count(own), _counts(own)
+        jobs, recorded = await self._jobs.count(own), _counts(own)
         counts = await self._keep(id, jobs, keep)
         [own] = await store.get([id])
         if own is not None and own.state not in TERMINAL:
             await self._keep(id, jobs, None)  # in case that a retry was faster
             return False
-        none_gone = sum(counts.values()) == sum(told.values())
-        if not TERMINAL.issuperset(counts) or (none_gone and counts != told):
+        none_gone = sum(counts.values()) == sum(recorded.values())
+        if not TERMINAL.issuperset(counts) or (none_gone and counts != recorded):
             await self.reopen(id)
             return False
         if own is not None and own.state != State.DEAD:

@@ -39,7 +39,7 @@ from ..views import Job, job_view, states_named
 from .builder import Flow, Node, Work, grown
 from .completion import again
 from .creation import ENDED, Creation, Pending, digest_of, fits_one_commit, nonce_of, pending
-from .members import JOBS_MOST, QUEUE, TASK, UNKNOWN, About, FlowJobs, counting, gathering, number_kept
+from .members import MAX_FLOW_JOBS, QUEUE, TASK, UNKNOWN, About, FlowJobs, counting, gathering, number_kept
 from .release import Release, mentioning, with_results
 
 ID_LENGTH = 500
@@ -192,8 +192,8 @@ class Flows:
         """Store and start a flow, all of it or nothing. The same id and the same jobs are the same flow."""
         if not flow.nodes:
             raise InvalidJob("a flow needs at least one job")
-        if len(flow.nodes) > JOBS_MOST:
-            raise InvalidJob(f"a flow can have at most {JOBS_MOST} jobs, not {len(flow.nodes)}")
+        if len(flow.nodes) > MAX_FLOW_JOBS:
+            raise InvalidJob(f"a flow can have at most {MAX_FLOW_JOBS} jobs, not {len(flow.nodes)}")
         if id is not None and "." in checked_text(id, "id", ID_LENGTH):
             raise InvalidJob(f"the id of a flow must have no dot, unlike {id!r}: the ids of its jobs are ID.0, ID.1, …")
         settings = session.fresh_settings()
@@ -217,7 +217,7 @@ class Flows:
             return FlowHandle(self, id, flow)
         await creation.make(own, jobs, chosen=chosen)
         if "sweeps" not in session.store.features:
-            await self.release(session).carry_on([id])
+            await self.release(session).process_now([id])
         else:  # the server does, when it is notified or polls
             with suppress(HoldfastError):
                 await session.store.put_record(ENDED, id, b"{}")
@@ -281,10 +281,10 @@ class Flows:
         with suppress(HoldfastError):
             [own] = await session.store.get([flow])
             if own is not None and own.state in TERMINAL:
-                await self.release(session).leave(flow, lambda left: left)
+                await self.release(session).write_pending(flow, lambda left: left)
                 left.append(flow)
         if left:  # nothing, unless its claim was lost and another has ended it
-            await self.release(session).carry_on(left)
+            await self.release(session).process_now(left)
         return self._handles.handle(id, node.call.task.decode_result)
 
     # -- observe and operate
@@ -329,8 +329,8 @@ class Flows:
         own, release = await FlowJobs(session).own(id), self.release(session)
         if own.state in TERMINAL:
             return False
-        await release.leave(id, lambda left: msgspec.structs.replace(left, cancel=True))
-        await release.carry_on([id])
+        await release.write_pending(id, lambda left: msgspec.structs.replace(left, cancel=True))
+        await release.process_now([id])
         return True
 
     @on_app_loop
@@ -338,8 +338,8 @@ class Flows:
         """Delete a flow that has ended, and its jobs. Its own job first: from then on it cannot be retried."""
         members, release = FlowJobs(session), self.release(session)
         jobs = await members.count(own)
-        await release.leave(own.id, lambda left: msgspec.structs.replace(left, delete=jobs))
-        await release.carry_on([own.id])
+        await release.write_pending(own.id, lambda left: msgspec.structs.replace(left, delete=jobs))
+        await release.process_now([own.id])
         with suppress(StoreUnavailable):
             if any(kept.state not in TERMINAL for kept in await members.get([own.id])):
                 raise InvalidState(own.id, own.state, "it was retried meanwhile and runs again")
@@ -352,9 +352,9 @@ class Flows:
         return len(await self.retry_jobs(id, which))
 
     @on_app_loop
-    async def carry_on(self, session: Session, ended: Sequence[str]) -> None:
+    async def process_now(self, session: Session, ended: Sequence[str]) -> None:
         """Process the end of these jobs."""
-        await self.release(session).carry_on(ended)
+        await self.release(session).process_now(ended)
 
     @on_app_loop
     async def with_results(self, session: Session, record: Record) -> bytes:
@@ -395,7 +395,7 @@ class Flows:
         # First the parents, because a process that decides about their dependents reads them again (`_taken_back`);
         # then all dependents, some of which may have ended long ago.
         parents = sorted(what.name for what in awaited if what.kind == "dependency")
-        await release.leave(id, lambda left: mentioning(Pending(also=left.also), parents))
+        await release.write_pending(id, lambda left: mentioning(Pending(also=left.also), parents))
         try:
             await release.reopen(id)
             written = [*await jobs.change(lives), *await jobs.change(waiting)]
@@ -403,7 +403,7 @@ class Flows:
         except (StoreUnavailable, OutcomeUnknown) as error:
             text = f"some jobs of flow {id} may have been retried, and others not: {error}; retry the flow to go on"
             raise OutcomeUnknown(text, (id,)) from error
-        await release.carry_on([id, *parents])
+        await release.process_now([id, *parents])
         return {change.id for change, done in zip([*lives, *waiting], written, strict=True) if done}
 
 

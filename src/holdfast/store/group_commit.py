@@ -50,7 +50,7 @@ class GroupCommit:
         self._inserts: deque[tuple[Sequence[NewJob], Waiter]] = deque()
         self._notes: deque[tuple[Note, Waiter]] = deque()
         self._settles: deque[tuple[Settlement, Callback]] = deque()
-        self.hear_of_ends: set[Callable[[str], None]] = set()
+        self.end_callbacks: set[Callable[[str], None]] = set()
         """Called with the id of each job that ended and that other jobs wait for (`Settlement.record_end`)."""
         self._changes: deque[tuple[Sequence[Change], Waiter]] = deque()
         self._asks: deque[tuple[Ask, Waiter]] = deque()
@@ -260,7 +260,7 @@ class GroupCommit:
         for (end, done), answer in zip(group.settles, answers.settles, strict=True):
             _call(done, answer)
             if end.record_end and answer:
-                self.tell_of_end(end.id)
+                self.notify_end(end.id)
         at = 0
         for changes, waiter in group.changes:
             _resolve(waiter, answers.changes[at : at + len(changes)])
@@ -282,7 +282,7 @@ class GroupCommit:
                 setattr(part, kind, getattr(answers, kind)[begin : at[kind]])
             for end, answer in zip(batch.settles, part.settles, strict=True):
                 if end.record_end and answer:
-                    self.tell_of_end(end.id)
+                    self.notify_end(end.id)
             if not waiter.done():
                 waiter.set_result(part)
                 continue
@@ -290,9 +290,9 @@ class GroupCommit:
                 self.give_back(claims)
         return Answers(**{kind: getattr(answers, kind)[: own[kind]] for kind in KINDS})
 
-    def tell_of_end(self, id: str) -> None:
-        """Call all of `hear_of_ends` with the id of a job that ended."""
-        for callback in self.hear_of_ends:
+    def notify_end(self, id: str) -> None:
+        """Call all of `end_callbacks` with the id of a job that ended."""
+        for callback in self.end_callbacks:
             callback(id)
 
     def give_back(self, claims: Claims) -> None:

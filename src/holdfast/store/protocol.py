@@ -54,7 +54,7 @@ from ..core.operations import (
 
 PROMOTE_LIMIT = 1000
 """Due jobs that one claim makes queued per queue, at the least."""
-HELD_LIMIT = 1000
+DEFER_LIMIT = 1000
 """Jobs that one claim defers because their limits are reached, at most."""
 COHORT = 8
 """Quarantined jobs that run together after a crash among more: about the square root of a large worker's slots."""

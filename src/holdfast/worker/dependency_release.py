@@ -29,7 +29,7 @@ class DependencyRelease:
         self._making = MakingWatch(session.clock)
         self._loop = asyncio.get_running_loop()
         self._started = self._next_check = self._loop.time()
-        self._end_callbacks = session.commit.hear_of_ends
+        self._end_callbacks = session.commit.end_callbacks
         self._enabled = "sweeps" not in session.store.features  # else the server does all of this
         self._busy = self._enabled
         if self._enabled:

@@ -48,9 +48,9 @@ class Crashes:
 
 
 def die_when_suspended(journal: Journal) -> None:
-    """Have this process die between suspending a job and looking for its signal again; such jobs come back soon here."""
+    """Kill this process between suspending a job and looking for its signal again; such jobs come back soon here."""
     crashes, look_again = Crashes(journal), signals.look_again
-    remember.MOST_UNSEEN = signals.MOST_UNSEEN = 1.0
+    remember.RECHECK_AFTER = signals.RECHECK_AFTER = 1.0
 
     async def dies_before_looking(session: Session, id: str) -> None:
         crashes.die("suspended")

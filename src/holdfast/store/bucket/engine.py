@@ -171,7 +171,7 @@ class Engine:
         self._update_recording()
 
     def _update_recording(self) -> None:
-        self.replica.jobs.telling = self.clock.monotonic() < self._transitions_until
+        self.replica.jobs.records_transitions = self.clock.monotonic() < self._transitions_until
 
     async def _look_around(self) -> None:
         """For whoever waits for a listener: look at the log, soon after something happened, later while it is quiet."""

@@ -71,13 +71,13 @@ class Log:
                 self.fresh = None
                 with _uncollected():
                     self.replica, self.fresh = await self._anew()
-                self.replica.jobs.telling = instead_of.jobs.telling
+                self.replica.jobs.records_transitions = instead_of.jobs.records_transitions
                 self._applied(self.replica, {})
 
     async def _anew(self) -> tuple[Replica, Moment]:
         while True:
             self._coming = await self._start()
-            self._coming.jobs.telling = self.replica.jobs.telling
+            self._coming.jobs.records_transitions = self.replica.jobs.records_transitions
             try:
                 asked = await self._to_head(self._coming)
                 await self.verify(self._coming, self._coming.position + 1)

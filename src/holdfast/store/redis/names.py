@@ -19,7 +19,7 @@ from ...core.clock import MICROS
 from ...core.damage import DAMAGED_ID
 from ...core.job import HISTORY_LIMIT, TERMINAL, State
 from ...core.limiter import LAG, LOOK_AGAIN, STEP
-from ..protocol import COHORT, HELD_LIMIT, PROMOTE_LIMIT, TRANSITIONS_KEPT
+from ..protocol import COHORT, DEFER_LIMIT, PROMOTE_LIMIT, TRANSITIONS_KEPT
 from . import messages as m
 
 LETTER = {
@@ -181,7 +181,7 @@ GROUPS: dict[str, dict[str, Any]] = {
 """Names with a dot."""
 CONSTANTS: dict[str, Any] = {
     "PROMOTE_LIMIT": PROMOTE_LIMIT,
-    "HELD_LIMIT": HELD_LIMIT,
+    "DEFER_LIMIT": DEFER_LIMIT,
     "COHORT": COHORT,
     "TRANSITIONS_KEPT": TRANSITIONS_KEPT,
     "HISTORY_LIMIT": HISTORY_LIMIT,

@@ -11,7 +11,7 @@ from ...core.job import Record, State
 from ...core.limiter import AT_ONCE, KEPT, Limiter
 from ...core.operations import Ask
 from ...core.waiting import Waiting
-from ..protocol import COHORT, HELD_LIMIT, PROMOTE_LIMIT
+from ..protocol import COHORT, DEFER_LIMIT, PROMOTE_LIMIT
 from .sorted_queue import Place, Ready, SortedQueue, place
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class Picking:
     def __init__(self, ask: Ask, now: int) -> None:
         self.ask = ask
         self.now = now
-        self.spare = HELD_LIMIT
+        self.spare = DEFER_LIMIT
         self.chosen: list[Record] = []
         self.quarantined_waiting = False
         """Whether a quarantined job that came first had to be skipped."""
@@ -207,7 +207,7 @@ class ReadyQueues:
         if record.limit_key is not None and record.limit_key.weight and record.state == State.QUEUED:
             ready = self.ready.get(record.queue)
             ends = ready.sound.ends(record.priority) if ready else None
-            record.run_at = self.limiter(record.limit_key.name).turn(record.limit_key, ends, now)
+            record.run_at = self.limiter(record.limit_key.name).position(record.limit_key, ends, now)
 
     def _starts(self, record: Record, picking: Picking) -> bool:
         limit_key, started = record.limit_key, picking.started
@@ -264,7 +264,7 @@ class ReadyQueues:
     def reopen(self, now: int) -> None:
         """Make deferred jobs ready, as many as their limits allow."""
         limit_keys: dict[str, None] = {}
-        while len(limit_keys) < HELD_LIMIT and (when := self.next_opening()) is not None and when <= now:
+        while len(limit_keys) < DEFER_LIMIT and (when := self.next_opening()) is not None and when <= now:
             limit_keys[heapq.heappop(self._opening)[1]] = None
         for name in limit_keys:
             self._release(name, now)

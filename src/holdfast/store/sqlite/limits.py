@@ -9,7 +9,7 @@ import msgspec
 from ...core.job import NewJob, Record
 from ...core.limiter import AT_ONCE, Limiter
 from ...core.waiting import LIMIT_PREFIX
-from ..protocol import HELD_LIMIT, PROMOTE_LIMIT
+from ..protocol import DEFER_LIMIT, PROMOTE_LIMIT
 from ..reference.ready_queues import Picking
 from . import sql
 from .rows import limit_key_of, to_json
@@ -31,7 +31,7 @@ def fair_times(step: Step, jobs: Sequence[NewJob], times: list[int]) -> list[int
         if new.waiting_for is None and time <= step.now and place in ends:
             two = ends[place]
             if new.limit_key is not None and new.limit_key.weight:
-                at = limiters[new.limit_key.name].turn(new.limit_key, two, step.now)
+                at = limiters[new.limit_key.name].position(new.limit_key, two, step.now)
             ends[place] = (at, at) if two is None else (min(two[0], at), max(two[1], at))
         given.append(at)
     _write(step, limiters)
@@ -56,7 +56,7 @@ def capacity_freed(step: Step, queue: str, limit_keys: str) -> None:
 
 def waiting_for_rates(step: Step) -> list[tuple[str, int, int]]:
     """Name, `tat` and `burst` intervals of limit keys whose jobs wait for their rate, the last to open first."""
-    tats = dict(step.connection.execute(sql.LATE_RATES, (step.now, step.now, HELD_LIMIT)).fetchall())
+    tats = dict(step.connection.execute(sql.LATE_RATES, (step.now, step.now, DEFER_LIMIT)).fetchall())
     deferred = step.connection.execute(sql.FIRST_DEFERRED, (to_json(list(tats)).decode(),)).fetchall()
     limit_keys = [limit_key_of(name, bounds) for name, _, bounds, _ in deferred]
     return [
@@ -106,7 +106,7 @@ class LimitKeys:
 
     def reopen(self) -> None:
         """Make deferred jobs ready, as many as their limits allow."""
-        rows = self._step.connection.execute(sql.OPENING, (self._step.now, HELD_LIMIT)).fetchall()
+        rows = self._step.connection.execute(sql.OPENING, (self._step.now, DEFER_LIMIT)).fetchall()
         if not rows:
             return
         limit_keys = [limit_key for (limit_key,) in rows]

@@ -198,7 +198,7 @@ end
 
 -- Check the limit keys whose time has come. If they release many jobs, the next claim checks the rest.
 local function reopen(limiters)
-  local names = call('ZRANGEBYSCORE', P .. 'limit_key-opens', '-inf', NOW, 'LIMIT', 0, HELD_LIMIT)
+  local names = call('ZRANGEBYSCORE', P .. 'limit_key-opens', '-inf', NOW, 'LIMIT', 0, DEFER_LIMIT)
   local first, number = 1, 0
   while names[first] and number < PROMOTE_LIMIT do
     number = number + release({ unpack(names, first, first + AT_ONCE - 1) }, limiters)

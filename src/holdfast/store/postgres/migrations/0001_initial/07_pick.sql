@@ -108,7 +108,7 @@ RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     seen record;
     due text[] := ARRAY(
-        SELECT g.name FROM holdfast.limiter AS g WHERE g.opens_at <= now ORDER BY g.opens_at, g.name LIMIT {HELD_LIMIT});
+        SELECT g.name FROM holdfast.limiter AS g WHERE g.opens_at <= now ORDER BY g.opens_at, g.name LIMIT {DEFER_LIMIT});
     mine text[];
     others text[];
 BEGIN

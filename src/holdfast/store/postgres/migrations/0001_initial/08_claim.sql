@@ -87,7 +87,7 @@ DECLARE
     limit_keys jsonb[];
     picking boolean;
     picked record;
-    spare integer := {HELD_LIMIT};
+    spare integer := {DEFER_LIMIT};
     held text[] := '{}';
     passed boolean := false;
     late boolean;
@@ -229,12 +229,12 @@ BEGIN
         EXIT WHEN wanted <= 0 AND ask_limit > 0;
     END LOOP;
     worn := pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass) - read_before
-        > 40 + taken / 4 + 8 * ({HELD_LIMIT} - spare) + 8 * cardinality(ask_queues) * cardinality(gens);
+        > 40 + taken / 4 + 8 * ({DEFER_LIMIT} - spare) + 8 * cardinality(ask_queues) * cardinality(gens);
     IF taken = 0 THEN
         -- Jobs of limit keys that another claim is deciding about are left alone: to be asked for again at once.
         IF spare <= 0 OR passed OR holdfast.turned(moved) THEN
             soonest := now;
-        ELSIF noticed OR opens <= now OR spare < {HELD_LIMIT} THEN
+        ELSIF noticed OR opens <= now OR spare < {DEFER_LIMIT} THEN
             SELECT min(o.opens_at) INTO opens FROM holdfast.limiter AS o WHERE o.opens_at IS NOT NULL;
             IF ask_patient AND EXISTS (SELECT FROM holdfast.notice AS n WHERE n.gen = ANY (gens)
                 AND (n.held OR n.rest_until IS NOT NULL OR n.xmin IS DISTINCT FROM self))
