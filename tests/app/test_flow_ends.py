@@ -61,7 +61,7 @@ async def test_a_parent_that_ends_while_its_child_is_made_to_wait_for_it_frees_i
         assert (await handle.wait(30)).state == State.SUCCEEDED
 
 
-async def test_the_same_holds_where_a_caller_made_it_wait_dies_then(app, tasks, monkeypatch):
+async def test_the_same_if_the_worker_that_made_it_wait_dies(app, tasks, monkeypatch):
     flow = Flow()
     parents = flow.group(tasks.note.using().call(word) for word in "ab")
     flow.add(tasks.note, "last").after(*parents)

@@ -139,7 +139,7 @@ async def test_a_job_that_is_retried_while_its_flow_ends_is_waited_for(app, task
     assert sorted(tasks.ran) == ["a", "b"]
 
 
-async def test_a_job_is_not_left_unrun_by_a_caller_saw_its_parent_before_a_retry(app, tasks, monkeypatch):
+async def test_a_job_is_not_left_unrun_by_a_process_that_saw_its_parent_before_a_retry(app, tasks, monkeypatch):
     flow = Flow()
     bad = flow.add(tasks.fragile, "bad")
     flow.add(tasks.note, flow.add(tasks.note, bad))
@@ -279,7 +279,7 @@ async def test_a_cancelled_job_takes_along_what_waited_for_it_at_once(app, tasks
     assert (await states(handle), (await handle.status()).state) == (["cancelled", "cancelled"], State.DEAD)
 
 
-async def test_the_retention_of_a_task_holds_once_its_flow_has_ended(app, tasks):
+async def test_the_retention_of_a_task_begins_when_its_flow_has_ended(app, tasks):
     @app.task(retention=0)
     async def brief() -> str:
         return "brief"

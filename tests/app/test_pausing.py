@@ -50,7 +50,7 @@ async def states(*handles):
     return [(await handle.job()).state for handle in handles]
 
 
-async def test_jobs_of_a_paused_task_are_put_aside_and_the_others_go_on(app, send, other):
+async def test_jobs_of_a_paused_task_are_deferred_and_the_others_run(app, send, other):
     await app.pause(task="send")
     held, free = await send.enqueue("ann"), await other.enqueue("bob")
     await work_off(app, concurrency=1)
@@ -105,7 +105,7 @@ async def test_raw_payloads_are_paused_with_their_task_but_have_no_arguments(app
     assert await app.claim() == []
 
 
-async def test_two_pauses_of_a_job_hold_it_until_both_are_over(app, send):
+async def test_a_job_with_two_pauses_waits_until_both_are_over(app, send):
     await app.pause(task="send")
     await app.pause(task="send", where={"customer": 42})
     held = await send.enqueue("ann", 42)
@@ -117,7 +117,7 @@ async def test_two_pauses_of_a_job_hold_it_until_both_are_over(app, send):
     assert await states(held) == [State.SUCCEEDED]
 
 
-async def test_a_running_worker_hears_of_it(app, make_app, send):
+async def test_a_running_worker_sees_the_pause(app, make_app, send):
     operator = (
         make_app(parts_of(app).runtime.store.sibling())
         if parts_of(app).url == "memory://"
@@ -155,7 +155,7 @@ async def test_what_runs_goes_on(app):
         assert await handle.result(30) == "done"
 
 
-async def test_a_worker_that_had_not_heard_of_the_end_does_not_defer_a_job(app, send):
+async def test_a_worker_that_missed_the_end_of_a_pause_does_not_defer_a_job(app, send):
     await app.pause(task="send")
     held = await send.enqueue("ann")
     # As by a worker that read its pauses before they were lifted.
@@ -177,14 +177,14 @@ async def test_a_read_that_failed_for_one_job_confirms_no_pause_for_the_next(app
     paused = await records_of(store, KIND)
     answers = [paused, StoreUnavailable("the store is away"), {}]  # it is lifted and forgotten after the first read
 
-    async def in_turn(kinds):
+    async def one_by_one(kinds):
         await asyncio.sleep(0)  # so that the others ask while the first read is on its way
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return dict.fromkeys(kinds, answer)
 
-    monkeypatch.setattr(store, "records", in_turn)
+    monkeypatch.setattr(store, "records", one_by_one)
     outcomes = await asyncio.gather(*(pauses.confirm(job) for job in jobs))
     assert [outcome.kind for outcome in outcomes] == ["paused", "released", "released"]
 
@@ -193,7 +193,7 @@ async def test_what_a_killed_operator_left_is_freed_by_any_worker(app, send):
     await app.pause(task="send")
     held = await send.enqueue("ann")
     await work_off(app)
-    # As by somebody who died after the mark, before the first page.
+    # As by a process that died after the mark, before the first page.
     over = Pause("send", resumed_at=await parts_of(app).records.now())
     await parts_of(app).records.put(KIND, "send", msgspec.json.encode(over))
     async with working(app):
@@ -325,7 +325,7 @@ async def test_a_quarantined_stays_one_while_it_is_paused(app, send):
     assert (job.state, job.quarantined) == (State.BLOCKED, True)
 
 
-async def test_what_was_put_aside_can_be_cancelled_but_not_retried(app, send):
+async def test_a_deferred_job_can_be_cancelled_but_not_retried(app, send):
     await app.pause(task="send")
     held = await send.enqueue("ann")
     await work_off(app)
@@ -336,7 +336,7 @@ async def test_what_was_put_aside_can_be_cancelled_but_not_retried(app, send):
     assert await states(held) == [State.CANCELLED]
 
 
-async def test_what_was_put_aside_can_be_replaced(app, send):
+async def test_a_deferred_job_can_be_replaced(app, send):
     await app.pause(task="send")
     held = await send.using(key="k", replace=True).enqueue("ann")
     await work_off(app)
@@ -359,7 +359,7 @@ async def test_explain_names_the_pause_and_the_way_out_of_it(app, send):
     assert "paused" not in (await app.explain(free.id)).reason
 
 
-async def test_very_many_are_put_aside_and_freed(app, send, other):
+async def test_very_many_jobs_are_deferred_and_released(app, send, other):
     many = 10_000
     await app.pause(task="send")
     await app.enqueue_many([app.call(send, "ann", number) for number in range(many)])

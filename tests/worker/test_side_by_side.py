@@ -242,7 +242,7 @@ async def test_a_worker_that_stops_meanwhile_gives_the_job_back(app):
     assert names(await handle.job()) == ["charge"]
 
 
-async def test_two_waits_side_by_side_are_both_heard_whichever_comes_first(app):
+async def test_two_parallel_waits_both_get_their_signals_in_either_order(app):
     @app.task
     async def work(ctx: Context) -> list:
         return await asyncio.gather(ctx.wait_for("a"), ctx.wait_for("b", timeout=600))

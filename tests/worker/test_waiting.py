@@ -1,4 +1,4 @@
-"""A job that waits for a signal gives its slot back, uncharged, and is woken by it, whoever dies when."""
+"""A job that waits for a signal is suspended, uncharged, and woken by it, also after crashes."""
 
 import asyncio
 from datetime import timedelta
@@ -171,7 +171,7 @@ async def test_a_value_that_cannot_be_kept_is_refused_and_nothing_is_stored(make
     assert await parts_of(app).records.all(signals.KIND) == {}
 
 
-# -- whoever dies when
+# -- crashes
 
 
 class Died(BaseException):

@@ -66,7 +66,7 @@ def main() -> None:
         worker = Worker(app, concurrency=given.concurrency)
 
         def stop() -> None:
-            journal.write("told")  # before its grace begins
+            journal.write("signalled")  # before its grace begins
             worker.stop()
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
