@@ -211,11 +211,11 @@ async def _retryable(session: Session, records: Sequence[Record], tally: Tally) 
     rivals, wanted = await rivals_of(session, records), list[Record]()
     for record in records:
         if damaged := damage_of(record):
-            said = f"its stored data cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
-            tally.skip("damaged", InvalidState(record.id, record.state, said))
+            reason = f"its stored data cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
+            tally.skip("damaged", InvalidState(record.id, record.state, reason))
         elif (rival := rivals.get(record.id)) is not None:
-            said = f"its key {record.key!r} now belongs to job {rival!r}, which has not ended"
-            tally.skip("key", InvalidState(record.id, record.state, said))
+            reason = f"its key {record.key!r} now belongs to job {rival!r}, which has not ended"
+            tally.skip("key", InvalidState(record.id, record.state, reason))
         else:
             wanted.append(record)
     return wanted

@@ -121,8 +121,8 @@ def _resting(record: Record, now: int) -> str | None:
     if waiting_for is not None and waiting_for.kind == "signal":
         signal = waiting_for.name
         step = memory.find("signal", signal)
-        most = "" if step is None or step.until is None else f", at most until {_time(step.until)}"
-        return f"it waits for signal {signal!r}{most}; `holdfast signal {shlex.quote(signal)}` wakes it"
+        until = "" if step is None or step.until is None else f", at most until {_time(step.until)}"
+        return f"it waits for signal {signal!r}{until}; `holdfast signal {shlex.quote(signal)}` wakes it"
     slept = [step.until for step in memory.steps if step.kind == "sleep" and step.until and step.until > now]
     if record.state != State.SCHEDULED or not slept:
         return None

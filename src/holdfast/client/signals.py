@@ -79,9 +79,9 @@ async def send(session: Session, name: str, value: Any) -> int:
     After the value is stored, the signal is sent: workers wake the remaining jobs. Sending it again is safe.
     """
     store, name = session.store, checked_name(name, "signal")
-    data, most = encode_value(value, exact=True, what=f"the value of signal {name!r}"), session.settings.max_payload
-    if len(data) > most:
-        raise PayloadTooLarge(f"signal {name!r}: a value of {len(data)} bytes is over max_payload ({most}); not sent")
+    data, limit = encode_value(value, exact=True, what=f"the value of signal {name!r}"), session.settings.max_payload
+    if len(data) > limit:
+        raise PayloadTooLarge(f"signal {name!r}: a value of {len(data)} bytes is over max_payload ({limit}); not sent")
     earlier = _values(await records_of(store, kind_of(name)))
     at = max([await store.now(), *(before + 1 for before in earlier)])  # the newest, even if the clock goes back
     await _enter(session, name, at, delivered=False)

@@ -268,7 +268,7 @@ def retry(record: Record) -> Change:
         error=None,
         traceback=None,
         progress=None,
-        checkpoint=steps.after_reset(record.checkpoint, anew=record.state == State.SUCCEEDED),
+        checkpoint=steps.after_reset(record.checkpoint, without_steps=record.state == State.SUCCEEDED),
         history=history(record)[-HISTORY_LIMIT:],
         extra=extra.after_reset(record.extra),  # without its expiry
     )

@@ -27,7 +27,7 @@ from ..core.flow_rules import (
     number_in,
 )
 from ..core.job import TERMINAL, UNDECODABLE, Record, State
-from ..core.lifecycle import retry as new_life
+from ..core.lifecycle import retry as reset
 from ..core.operations import Change, Patch, Where
 from ..core.waiting import all_of
 from ..store.protocol import records_of
@@ -250,7 +250,7 @@ def _end_of(
 
 def again(record: Record) -> Patch:
     """Resets the attempts of an ended job."""
-    patch = new_life(record).patch
+    patch = reset(record).patch
     assert patch is not None
     return patch
 

@@ -160,8 +160,8 @@ class Release:
                 return ended  # as the flow has
         while True:
             jobs = await self._jobs.count(own)
-            wishes = [cancel(r, rules) async for r in self._jobs.members(own.id, jobs) if r.state not in TERMINAL]
-            changes = [wish for wish in wishes if wish is not None]
+            cancels = [cancel(r, rules) async for r in self._jobs.members(own.id, jobs) if r.state not in TERMINAL]
+            changes = [change for change in cancels if change is not None]
             if not changes:
                 return ended
             written = await self._jobs.change(changes)

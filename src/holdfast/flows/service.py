@@ -27,7 +27,7 @@ from ..core.errors import HoldfastError, InvalidJob, InvalidState, OutcomeUnknow
 from ..core.flow_rules import GROWN, FlowEnd, cancelling, has_grown, member, number_in, unneeded
 from ..core.internal import Internal
 from ..core.job import TERMINAL, UNDECODABLE, NewJob, Record, State
-from ..core.lifecycle import retry as new_life
+from ..core.lifecycle import retry as reset
 from ..core.operations import Change, Patch
 from ..core.settings import Settings
 from ..core.validation import checked_text
@@ -227,8 +227,8 @@ class Flows:
         call = node.call
         job = self._enqueue.new_job(settings, call.task, call.options, call.args, call.kwargs, holes=about.holes)
         if job.extra is not None:
-            said = extras.read(job.extra)
-            about = msgspec.structs.replace(about, expires_at=said.expires_at, expires_in=said.expires_in)
+            internal = extras.read(job.extra)
+            about = msgspec.structs.replace(about, expires_at=internal.expires_at, expires_in=internal.expires_in)
         if node.allow_unfinished is not None:
             waiting_for = all_of(flow)
         else:
@@ -366,7 +366,7 @@ class Flows:
         """As `retry`; returns the ids of the jobs that were changed."""
         jobs, release = FlowJobs(session), self.release(session)
         own = await jobs.own(id)
-        lives: list[Change] = []
+        resets: list[Change] = []
         waiting: list[Change] = []
         taken: set[int] = set()
         awaited: set[Waiting] = set()
@@ -383,7 +383,7 @@ class Flows:
                 waiting.append(Change(record.id, record.state, record.fence, patch))
                 awaited.add(waiting_for)
             elif record.state == State.DEAD and asked:
-                lives.append(new_life(record))
+                resets.append(reset(record))
             else:
                 awaited.update([record.waiting_for] if record.waiting_for is not None else [])
                 continue
@@ -391,20 +391,20 @@ class Flows:
         if not taken and (which is not None or own.state == State.SUCCEEDED):
             [meant, *_] = await jobs.get(which or ()) or [own]
             raise InvalidState(meant.id, meant.state, "it has not failed: there is nothing to retry")
-        await session.commit.check([*lives, *waiting])  # before anything is written
+        await session.commit.check([*resets, *waiting])  # before anything is written
         # First the parents, because a process that decides about their dependents reads them again (`_taken_back`);
         # then all dependents, some of which may have ended long ago.
         parents = sorted(what.name for what in awaited if what.kind == "dependency")
         await release.write_pending(id, lambda left: mentioning(Pending(also=left.also), parents))
         try:
             await release.reopen(id)
-            written = [*await jobs.change(lives), *await jobs.change(waiting)]
+            written = [*await jobs.change(resets), *await jobs.change(waiting)]
             await release.reopen(id)  # it may have ended before it knew of them
         except (StoreUnavailable, OutcomeUnknown) as error:
             text = f"some jobs of flow {id} may have been retried, and others not: {error}; retry the flow to go on"
             raise OutcomeUnknown(text, (id,)) from error
         await release.process_now([id, *parents])
-        return {change.id for change, done in zip([*lives, *waiting], written, strict=True) if done}
+        return {change.id for change, done in zip([*resets, *waiting], written, strict=True) if done}
 
 
 async def _reserve(session: Session, flow: str) -> int:

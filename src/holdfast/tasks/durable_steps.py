@@ -223,8 +223,8 @@ class DurableSteps:
     def _written(self, what: str, memory: Memory) -> bytes:
         data = steps.write(memory) or b""
         if len(data) > self._max_payload:
-            most = f"max_payload ({self._max_payload})"
-            raise PayloadTooLarge(f"{what} brings the stored steps to {len(data)} bytes, over {most}; not stored")
+            limit = f"max_payload ({self._max_payload})"
+            raise PayloadTooLarge(f"{what} brings the stored steps to {len(data)} bytes, over {limit}; not stored")
         return data
 
     # -- async code and threads

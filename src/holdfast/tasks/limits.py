@@ -172,9 +172,9 @@ def given_limits(given: Any) -> dict[str, Limit]:
     return {checked_name(name, "queue"): given_limit(one) for name, one in limits.items()}
 
 
-def _count(value: Any, what: str, most: int) -> int:
-    if type(value) is not int or not 1 <= value <= most:
-        raise ConfigError(f"limit({what}=…) must be a whole number from 1 to {most}, not {value!r:.100}")
+def _count(value: Any, what: str, maximum: int) -> int:
+    if type(value) is not int or not 1 <= value <= maximum:
+        raise ConfigError(f"limit({what}=…) must be a whole number from 1 to {maximum}, not {value!r:.100}")
     return value
 
 
