@@ -29,7 +29,7 @@ DURABILITY = {
     "Redis": "appendonly yes, appendfsync everysec",
     "bucket (a folder)": "each entry synced before it is linked",
 }
-MOST = 1.5
+MAX_RATIO = 1.5
 
 
 def name_of(store: str) -> str:
@@ -89,9 +89,9 @@ def judge_limits(figures: Figures) -> list[Verdict]:
     return [
         Verdict(
             f"{store}: {who}",
-            f"≤ {MOST:g} times as dear as no limits",
+            f"≤ {MAX_RATIO:g} times as dear as no limits",
             figures.ratios((name_of(store), PLAIN), (name_of(store), who)),
-            at_most=MOST,
+            at_most=MAX_RATIO,
         )
         for store in STORES
         for who in LIMITED

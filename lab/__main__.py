@@ -48,7 +48,7 @@ def main() -> int:
     mutate.add_argument("--results", type=Path, help="where results are kept (default: lab/results/mutate.json)")
     mutate.add_argument("--again", choices=("all", "survived"), default="", help="plant again what is known already")
     fuzz = commands.add_parser("fuzz", help="messages to the store API over HTTP that no Holdfast would send")
-    fuzz.add_argument("--count", type=int, default=10_000, help="messages, by tokens of each role in turn")
+    fuzz.add_argument("--count", type=int, default=10_000, help="messages, by tokens of each role")
     fuzz.add_argument("--seed", type=int, help="which messages (default: by chance)")
     fuzz.add_argument("--url", help="the store behind the server (default: an SQLite file of its own)")
     quarantine = commands.add_parser(
@@ -68,7 +68,7 @@ def main() -> int:
     programs.add_argument("--only", default="", help="only programs with this in their name")
     programs.add_argument("--count", type=int, default=10_000, help="enqueues by each")
     everything = commands.add_parser(
-        "all", help="the simulation, every store and its state machine, and the planted defects, in turn"
+        "all", help="the simulation, every store and its state machine, and the planted defects"
     )
     everything.add_argument("--minutes", type=float, default=30.0, help="for each of them")
     commands.add_parser("report", help="write the figures into docs/explain/reliability.md and lab/results/README.md")

@@ -204,7 +204,7 @@ class ForkServer:
                     self._message(self._connected())
 
     def remove(self) -> None:
-        """End it; what it started and still runs ends by itself, if it was told to end with its parent."""
+        """End it; what it started and still runs ends by itself, if it was started to end with its parent."""
         if self._control is not None and self._server is not None:
             self._control.close()
             self._server.wait()

@@ -1,6 +1,6 @@
 """`python -m lab fuzz`: messages to the store API over HTTP that a token allows and no Holdfast would send.
 
-A server, a worker beside it and a worker behind it go on all the while, with jobs of somebody else. No answer is a 500,
+A server, a worker beside it and a worker behind it run all the while, with jobs of another client. No answer is a 500,
 nobody stops, and the jobs of others end as they should.
 """
 
@@ -30,11 +30,11 @@ from holdfast.store import rpc as wire
 
 ROLES = (("read",), ("submit",), ("work",), ("operate",), ("work", "operate"))
 SENDERS = (*ROLES, ("work",), ("work", "operate"), ("work", "operate"))
-"""Whose turn it is: most of the store API needs `work`."""
+"""The role of each message: most of the store API needs `work`."""
 FUZZ = "fuzz"
 """The queue of the jobs that are sent; others are not touched by what is sent well-formed."""
 NEIGHBOURS = 40
-"""Jobs of somebody else, enqueued on the way."""
+"""Jobs of another client, enqueued on the way."""
 HOSTILE: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**53, 2**63, -(2**63), 10**30, 0.5, -1e300, 1e300, 1e308, "", " ", "a\0b", "é",
     "\ud7ff", "x" * 600, "fuzz", "queued", "running", "dead", "shell", "os:system", "flow", "holdfast.call", "../..",
@@ -50,7 +50,7 @@ GARBAGE = (
     b'{"after": [[-1, "x"]]}', b'{"expires_at": -1}', b'{"expires_in": 1e300}', b'{"holes": true}', b"[" * 3000,
     b'{"$steps": [{}]}', b'{"command": "id"}', b'{"a": NaN}',
 )  # fmt: skip
-"""Bytes that are decoded by whoever reads the job."""
+"""Bytes that are decoded by the reader of the job."""
 
 
 def _b64(data: bytes) -> str:
@@ -194,12 +194,12 @@ class Findings(msgspec.Struct):
     wrong: list[str] = []
 
     def __str__(self) -> str:
-        told = ", ".join(f"{status}: {count}" for status, count in sorted(self.statuses.items()))
-        return f"{self.messages} messages, answered {told}; {len(self.wrong)} wrong"
+        answers = ", ".join(f"{status}: {count}" for status, count in sorted(self.statuses.items()))
+        return f"{self.messages} messages, answered {answers}; {len(self.wrong)} wrong"
 
 
 async def run(count: int, seed: int, url: str | None = None) -> Findings:
-    """Send so many messages, by each role in turn."""
+    """Send so many messages, by each role, round-robin."""
     found = Findings()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-fuzz-"))
@@ -257,9 +257,9 @@ async def _send(
         number = at * max(1, count // NEIGHBOURS)
         try:
             if (result := await handle.result(timeout=60)) != number + 1:
-                found.wrong.append(f"job {handle.id} of somebody else ended with {result!r}")
+                found.wrong.append(f"job {handle.id} of another client ended with {result!r}")
         except Exception as error:  # noqa: BLE001  # whatever it is, it is a finding
-            found.wrong.append(f"job {handle.id} of somebody else: {type(error).__name__}: {error}")
+            found.wrong.append(f"job {handle.id} of another client: {type(error).__name__}: {error}")
     jobs, cursor = 0, None
     while True:  # everything that was stored can be listed and shown
         page = await neighbour.jobs(limit=1000, cursor=cursor)

@@ -1,6 +1,6 @@
 """`python -m lab machine STORE`: the conformance suite's state machine for long, some examples at a time, added up.
 
-Each part has a seed of its own, from which Hypothesis draws all of it; one that fails is told with the command that
+Each part has a seed of its own, from which Hypothesis draws all of it; one that fails is printed with the command that
 repeats it.
 """
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def _path() -> str:
-    """So that a program finds the lab, and whatever its starter was told to find."""
+    """So that a program finds the lab, and the modules that its starter finds."""
     return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 

@@ -31,7 +31,7 @@ SQLITE = "tests/conformance/test_sqlite.py -k "
 POSTGRES = "tests/conformance/test_postgres.py -k "
 REDIS = "tests/conformance/test_redis.py -k "
 MEMORY = "tests/conformance/test_memory.py -k "
-LIFE = "tests/unit/test_lifecycle.py -k "
+LIFECYCLE = "tests/unit/test_lifecycle.py -k "
 COMMIT = "tests/unit/test_commit.py -k "
 STEPS = "tests/worker/test_steps.py -k "
 WAITING = "tests/worker/test_waiting.py -k "
@@ -108,7 +108,7 @@ DEFECTS = (
     Defect(
         "L", "who lives is taken for lost when a store comes back", "client/session.py",
         "self._gives_way_until = self.clock.monotonic() + seconds", "self._gives_way_until = self.clock.monotonic()",
-        "tests/worker/test_store_trouble.py -k who_lives_is_not_taken_for_lost",
+        "tests/worker/test_store_trouble.py -k live_worker_is_not_taken_for_lost",
     ),
     Defect(
         "N", "a rate waits for a time that a wrong clock has set", "store/stalls.py",
@@ -122,7 +122,7 @@ DEFECTS = (
         "tests/app/test_flows.py -k does_not_depend_on_which_job_ended_first",
     ),
     Defect(
-        "C", "how long a flow was not started is told by the wall clock", "flows/creation.py",
+        "C", "how long a flow was not started is measured by the wall clock", "flows/creation.py",
         """        now = self._clock.monotonic()
         watched, self._looked_at = min(now - self._looked_at, LONGEST_GAP), now""",
         """        now = self._clock.now() / 1_000_000
@@ -140,7 +140,7 @@ DEFECTS = (
         MAKING + "test_a_wall_clock_that_is_off_gives_up_no_flow",
     ),
     Defect(
-        "C", "a limit key that has room opens by the clock of whoever made it", "store/reference/ready_queues.py",
+        "C", "a limit key that has room opens by the clock of its creator", "store/reference/ready_queues.py",
         "self._opens(record.limit_key.name, AT_ONCE)",
         "self._opens(record.limit_key.name, record.finished_at or AT_ONCE)",
         MEMORY + "test_capacity_freed_by_a_process_whose_clock_is_ahead",
@@ -151,7 +151,7 @@ DEFECTS = (
             try:""",
         """        if not answer:
             try:""",
-        MAKING + "test_a_caller_starts_a_flow_too_late_is_reported",
+        MAKING + "test_starting_an_abandoned_flow_raises",
     ),
     Defect(
         "U", "a flow that runs is said not to be stored", "flows/release.py",
@@ -194,7 +194,7 @@ DEFECTS = (
         "L", "a failed heartbeat ends the heartbeat", "client/heartbeat.py",
         "                pause = min(1.0, pause)\n",
         "                break\n",
-        "tests/worker/test_store_trouble.py -k test_a_heartbeat_that_misses_a_heartbeat_heartbeats_on",
+        "tests/worker/test_store_trouble.py -k test_a_failed_heartbeat_does_not_stop_later_heartbeats",
     ),
     Defect(
         "F", "a worker reports a refused completion as a success", "worker/settle.py",
@@ -257,22 +257,22 @@ DEFECTS = (
             return Outcome.failed("stopped")""",
         "tests/worker/test_stopping.py -k test_after_the_grace_period_a_job_goes_back_uncharged",
     ),
-    # -- the rules of a life
+    # -- the job lifecycle
     Defect(
         "B", "one attempt too many", "core/lifecycle.py",
         "record.attempt >= record.max_attempts", "record.attempt > record.max_attempts",
-        LIFE + "test_at_most_max_attempts_starts_are_charged",
+        LIFECYCLE + "test_at_most_max_attempts_starts_are_charged",
     ),
     Defect(
         "B", "a release is charged", "core/lifecycle.py",
         "        attempt, error, traceback = attempt - 1, record.error, record.traceback\n        quarantined, crashes",
         "        attempt, error, traceback = attempt, record.error, record.traceback\n        quarantined, crashes",
-        LIFE + "test_what_is_given_back_is_not_charged",
+        LIFECYCLE + "test_what_is_given_back_is_not_charged",
     ),
     Defect(
         "Q", "neighbours are blamed", "core/lifecycle.py",
         "crashes = -COMPANY if not record.quarantined else", "crashes = 1 if not record.quarantined else",
-        LIFE + "test_a_neighbour_that_died_with_its_process_is_quarantined_but_not_counted",
+        LIFECYCLE + "test_a_neighbour_that_died_with_its_process_is_quarantined_but_not_counted",
     ),
     Defect(
         "Q", "a job is never called poisonous", "core/lifecycle.py",
@@ -288,7 +288,7 @@ DEFECTS = (
     Defect(
         "F", "a lost claim that was cancelled runs again", "core/lifecycle.py",
         'if kind == "cancelled" or (kind == "lost" and record.cancel):', 'if kind == "cancelled":',
-        LIFE + "cancel",
+        LIFECYCLE + "cancel",
     ),
     # -- SQLite
     Defect(
@@ -422,17 +422,17 @@ DEFECTS = (
     Defect(
         "N", "a signal that was sent first is missed", "worker/settle.py",
         'if answer and end.waiting_for is not None and end.waiting_for.kind == "signal":',
-        "if answer and end.waiting_for is None and end.tell:",
+        "if answer and end.waiting_for is None and end.record_end:",
         WAITING + "test_a_signal_that_was_sent_first_is_not_missed",
     ),
     Defect(
-        "N", "a job whose worker died as it parked it does not look by itself", "tasks/durable_steps.py",
-        "raise Suspended(min(left, MOST_UNSEEN), ", "raise Suspended(left, ",
+        "N", "a job whose worker died as it suspended it does not look by itself", "tasks/durable_steps.py",
+        "raise Suspended(min(left, RECHECK_AFTER), ", "raise Suspended(left, ",
         WAITING + "test_a_worker_that_dies_before_its_second_look_leaves_a_job_that_looks_by_itself",
     ),
     Defect(
-        "N", "what a dead sender has not told is told by nobody", "client/signals.py",
-        "if not entry.told and (sent := await _sent(session, name, int(at))) is not None:",
+        "N", "a signal that a dead sender did not deliver is never delivered", "client/signals.py",
+        "if not entry.delivered and (sent := await _sent(session, name, int(at))) is not None:",
         "if at == name and (sent := await _sent(session, name, int(at))) is not None:",
         WAITING + "test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finished_by_maintenance",
     ),
@@ -455,7 +455,7 @@ DEFECTS = (
     Defect(
         "N", "a job is deferred by what was read before it was claimed", "client/pauses.py",
         "if self._read <= begun:", "if not self._read:",
-        PAUSING + "test_a_worker_that_had_not_heard_of_the_end_does_not_defer_a_job",
+        PAUSING + "test_a_worker_that_missed_the_end_of_a_pause_does_not_defer_a_job",
     ),
     Defect(
         "N", "a read of the pauses that failed counts as made", "client/pauses.py",
@@ -557,12 +557,12 @@ DEFECTS = (
         "tests/app/test_flow_ends.py -k whatever_its_error_says",
     ),
     Defect(
-        "N", "a small flow ends without a look at whether it has grown", "flows/glance.py",
+        "N", "a small flow ends without a look at whether it has grown", "flows/small_flows.py",
         "if about.grown or has_grown(own.meta):", "if about.grown:",
         "tests/app/test_flow_ends.py -k test_a_small_flow_does_not_end",
     ),
     Defect(
-        "N", "a small flow that ended does not see that it has grown meanwhile", "flows/glance.py",
+        "N", "a small flow that ended does not see that it has grown meanwhile", "flows/small_flows.py",
         "for flow in over if grown[counting(flow)]}", "for flow in over if False}",
         "tests/app/test_flow_ends.py -k added_just_before_it_ended",
     ),
@@ -577,12 +577,12 @@ DEFECTS = (
         "tests/app/test_waiting_claims.py -k was_cancelled_is_given_back",
     ),
     Defect(
-        "N", "an end is not told with its commit", "store/reference/jobs.py",
+        "N", "an end is not recorded with its commit", "store/reference/jobs.py",
         "        if end.record_end:\n            self._record_ended(record)\n", "",
         seeds=400,
     ),
     Defect(
-        "N", "SQLite does not tell of ends in bulk", "store/sqlite/settle.py",
+        "N", "SQLite does not record ends in bulk", "store/sqlite/settle.py",
         "    transitions.ended(step, [end.id for end in ends if end.record_end])\n", "",
         SQLITE + "TestRecordedEnds",
     ),
@@ -699,14 +699,14 @@ DEFECTS = (
         DAMAGED + "test_a_damaged_job_that_waits and sqlite",
     ),
     Defect(
-        "N", "Redis reads a job's life without a look at its types", "store/redis/lua/job.lua",
+        "N", "Redis reads the mutable part of a job without a check of its types", "store/redis/lua/job.lua",
         "      sound = sound and (not KINDS[letter] or type(value) == KINDS[letter])\n", "",
         DAMAGED + "test_a_damaged_job_that and redis",
     ),
     Defect(
         "N", "Redis counts the crashes of a quarantined job from unchecked bytes", "store/redis/lua/claim.lua",
         "mutable_of(mutable)[MUTABLE.crashes] or 0", "cmsgpack.unpack(mutable)[MUTABLE.crashes] or 0",
-        DAMAGED + "test_a_damaged_quarantined and redis-life",
+        DAMAGED + "test_a_damaged_quarantined and redis-mutable",
     ),
     Defect(
         "N", "SQLite never ends a lease that cannot be decoded", "store/sqlite/sql.py",

@@ -32,9 +32,9 @@ from .generate import Mutant, compiles, function_at, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "lab" / "results" / "mutate.json"
-LEAST_LIMIT = 30.0
+MIN_LIMIT = 30.0
 """Seconds that the tests of a mutant get at the least, on a machine that does other things too."""
-LEAST_TEST_LIMIT = 10.0
+MIN_TEST_LIMIT = 10.0
 """Seconds that one test of a mutant gets at the least."""
 TARGET = 0.95
 """The part of all mutants that has to be caught."""
@@ -179,12 +179,12 @@ class Measured:
     @property
     def limit(self) -> float:
         """Seconds after which all tests together are ended."""
-        return max(LEAST_LIMIT, 4 * self.took)
+        return max(MIN_LIMIT, 4 * self.took)
 
     @property
     def test_limit(self) -> float:
         """Seconds after which one test is ended."""
-        return max(LEAST_TEST_LIMIT, 4 * max(self.seconds.values()))
+        return max(MIN_TEST_LIMIT, 4 * max(self.seconds.values()))
 
     def order(self, chosen: Chosen) -> list[str]:
         """Tests that call the function with the mutant first, and the shortest of them first of all."""

@@ -37,12 +37,12 @@ class Tally:
         """Make one call."""
         try:
             enqueue()
-            told = True
+            stored = True
         except HoldfastError:
-            told = False
+            stored = False
         with self._lock:
-            self.acknowledged += told
-            self.reported += not told
+            self.acknowledged += stored
+            self.reported += not stored
             if (self.acknowledged + self.reported) % 10 == 1:
                 self.look()
 
@@ -51,7 +51,7 @@ class Tally:
         files, threads = measure(pid)
         self.files, self.threads = max(self.files, files), max(self.threads, threads)
 
-    def told(self) -> Reported:
+    def result(self) -> Reported:
         """Everything."""
         return self.acknowledged, self.reported, self.files, self.threads
 
@@ -61,7 +61,7 @@ def run_per_call(app: Holdfast, count: int) -> Reported:
     tally = Tally()
     for _ in range(count):
         tally.call(lambda: asyncio.run(app.enqueue("noop")))
-    return tally.told()
+    return tally.result()
 
 
 def async_to_sync(app: Holdfast, count: int) -> Reported:
@@ -71,7 +71,7 @@ def async_to_sync(app: Holdfast, count: int) -> Reported:
     tally, enqueue = Tally(), made(app.enqueue)
     for _ in range(count):
         tally.call(lambda: enqueue("noop"))
-    return tally.told()
+    return tally.result()
 
 
 def threads(app: Holdfast, count: int) -> Reported:
@@ -80,7 +80,7 @@ def threads(app: Holdfast, count: int) -> Reported:
     with ThreadPoolExecutor(16) as pool:
         for _ in range(count):
             pool.submit(tally.call, lambda: asyncio.run(app.enqueue("noop")))
-    return tally.told()
+    return tally.result()
 
 
 def blocks(app: Holdfast, count: int) -> Reported:
@@ -100,7 +100,7 @@ def blocks(app: Holdfast, count: int) -> Reported:
     with ThreadPoolExecutor(8) as pool:
         for done in pool.map(lambda calls: asyncio.run(block(calls)), [10] * (count // 10)):
             assert done is None  # to open the app, and to close it, is never refused
-    return tally.told()
+    return tally.result()
 
 
 def _refused() -> None:
@@ -122,8 +122,8 @@ def processes(method: str) -> Callable[[Holdfast, int], Reported]:
         _apps[parts_of(app).url] = app
         app.sync.stats()
         with multiprocessing.get_context(method).Pool(4) as pool:
-            told = pool.starmap(child, [(parts_of(app).url, count // 4)] * 4, chunksize=1)
-        counts = list(zip(*told, strict=True))
+            answers = pool.starmap(child, [(parts_of(app).url, count // 4)] * 4, chunksize=1)
+        counts = list(zip(*answers, strict=True))
         return sum(counts[0]), sum(counts[1]), max(counts[2]), max(counts[3])
 
     return run

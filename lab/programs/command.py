@@ -21,7 +21,7 @@ LIMIT = 1800
 
 
 def enqueue(case: str, url: str, count: int) -> Reported:
-    """Run one program; what it was told."""
+    """Run one program; returns what it reports."""
     if case in SERVERS:
         return serve(case, url, count)
     done = subprocess.run(

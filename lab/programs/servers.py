@@ -44,7 +44,7 @@ def serve(case: str, url: str, count: int) -> Reported:
     try:
         if not _listens(server, port):
             tally.reported = count  # it refused to start, and said why
-            return tally.told()
+            return tally.result()
         with ThreadPoolExecutor(16) as pool:
             for answered in pool.map(_ask, [port] * count):
                 tally.acknowledged += answered
@@ -52,7 +52,7 @@ def serve(case: str, url: str, count: int) -> Reported:
                 if (tally.acknowledged + tally.reported) % 50 == 1:
                     for pid in _family(server.pid):
                         tally.look(pid)
-        return tally.told()
+        return tally.result()
     finally:
         server.send_signal(signal.SIGTERM)
         try:

@@ -58,7 +58,7 @@ def run(store: str, minutes: float, seed: int | None = None, *, features: bool =
     file = RESULTS / f"{name}.json"
     kept = json.loads(file.read_text()) if file.exists() else {"rounds": 0, "seconds": 0.0, "broken": [], "counts": {}}
     place, disk = place_of(store), Disk()
-    os.environ.update(disk.env)  # for the server, whoever starts it
+    os.environ.update(disk.env)  # for the server, however it is started
     place.start()
     begun = time.monotonic()
     try:

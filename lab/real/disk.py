@@ -1,4 +1,4 @@
-"""A disk that fails to sync, for whoever is started with it: a small library that is preloaded into processes."""
+"""A disk that fails to sync: a small library that is preloaded into processes."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ POINTS = (
     "as a job begins",
     "as a job has ended",
 )
-"""Where a process can be told to die: `after` is when the store has done it, and nobody has been told."""
+"""Where a process can be made to die: `after` is when the store has done it, before any answer."""
 
 
 class Crash:

@@ -94,7 +94,7 @@ class Features:
         return id
 
     async def _flow(self) -> None:
-        """A flow is acknowledged whole, or refused whole: by its name, a caller who was told no finds it not begun."""
+        """A flow is acknowledged whole, or refused whole: by its name, a refused caller finds it not begun."""
         planned = planned_flow(self._chance, ("ok", "ok", "slow", "fails", "dies"))
         name = f"{os.getpid()}-{self._number}"
         flow = made(planned, parts_of(self._app).registry.tasks["work"], RETRIES, name)
@@ -160,7 +160,7 @@ async def unbegun(app: Holdfast) -> set[str]:
 
 
 async def begun_though_denied(app: Holdfast, denied: set[str]) -> list[str]:
-    """Flows that are there, and so begun, though their caller was told that nothing was written."""
+    """Flows that are there, and so begun, though their caller got the error that nothing was written."""
     found, cursor = list[str](), None
     while denied:
         page = await app.flows.list(limit=1000, cursor=cursor)

@@ -219,7 +219,7 @@ class Member:
 
 
 def tell_where_it_is() -> None:
-    """From SIGUSR1 on: where every thread and every task is, for whoever wonders why this process does not end."""
+    """From SIGUSR1 on: where every thread and every task is, to find out why this process does not end."""
 
     def tasks(*_: object) -> None:
         faulthandler.dump_traceback()

@@ -28,7 +28,7 @@ class Place:
     """Whether the store's time is one clock, whatever clocks the processes have."""
 
     sweep = 4.5 * POLL + 1.0
-    """Seconds within which whoever has just started looks for lost claims; a second more, on a machine that is busy."""
+    """Seconds within which a new process looks for lost claims; a second more, on a machine that is busy."""
     all_recorded = True
     """Whether nobody but the processes of the round ends claims."""
     locks = False

@@ -52,7 +52,7 @@ class Mix:
     bad_disks: float = 4.0
     """Spells in which nothing can be synced; a server is started again after one."""
     crash_points: float = 0.3
-    """Of all processes, those that are told to die at a named point."""
+    """Of all processes, those that are to die at a named point."""
     lose: float = 0.2
     """Of all answers, those that a process loses itself: for stores without a line to cut."""
     skewed: float = 0.25
@@ -159,7 +159,7 @@ class Round:
             self.counts["processes with a wrong wall clock"] += 1
 
     def _keep_up(self) -> None:
-        """Whoever died is replaced; whoever has been stopped for long enough goes on."""
+        """Replace dead processes; continue those that were stopped for long enough."""
         now = time.monotonic()
         for pid, (process, when) in list(self.stopped.items()):
             if now >= when:
@@ -336,7 +336,7 @@ class Round:
                 store: Any = parts_of(app).runtime.session.store
                 denied = self._noted("flow_denied")
                 for flow in await begun_though_denied(app, set(denied)):
-                    self.journal.write(left(f"flow {flow}, whose caller was told that nothing was written"))
+                    self.journal.write(left(f"flow {flow}, whose caller got the error that nothing was written"))
                 records = await every(store, page=1000)
                 for at in range(0, len(records), 500):
                     self.journal.write(*final(records[at : at + 500]))

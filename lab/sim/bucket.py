@@ -32,7 +32,7 @@ TIMINGS = Timings(
     patience=1.2,
     watch_least=0.3,
 )
-"""Everything is sooner than in life, so that a few seconds have all of it: snapshots, cleaning, sleeping through it."""
+"""Everything is sooner than in production, so that a few seconds have it all: snapshots, cleaning, sleeping."""
 
 
 CREATED = {

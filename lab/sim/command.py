@@ -59,7 +59,7 @@ def report(result: Result) -> str:
 
 
 def one(seed: int, place: str, *, smaller: bool, plan: str | None = None) -> int:
-    """Replay one seed (or one plan), and tell all of it; with `smaller` look for the smallest plan that fails."""
+    """Replay one seed (or one plan), and print all of it; with `smaller` look for the smallest plan that fails."""
     given = draw(seed, place) if plan is None else msgspec.json.decode(plan, type=Plan)
     result = simulate(given)
     print(f"seed {seed}: trace {result.digest}, {result.steps} steps, {result.seconds:.1f} virtual s")

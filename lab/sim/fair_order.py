@@ -1,4 +1,4 @@
-"""Whether limit keys got their turns by their weights, where nothing else has had a say in the order of a queue."""
+"""Whether limit keys were served by their weights, where nothing else has changed the order of a queue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Waited(NamedTuple):
 
 
 def waited(history: History, records: list[Record]) -> list[Waited]:
-    """All jobs in the order of their starts; none where one was held, had no turn, or was not claimed just once."""
+    """All jobs in the order of their starts; none if one was deferred, unordered, or not claimed just once."""
     found: list[Waited] = []
     for record in records:
         claims = history.job(record.id).claims
@@ -39,7 +39,7 @@ def waited(history: History, records: list[Record]) -> list[Waited]:
 
 
 def unfair(jobs: list[Waited]) -> Iterator[Violation]:
-    """While two limit keys have jobs waiting, neither is ahead of its share by more than one turn of each."""
+    """While two limit keys have jobs waiting, neither is ahead of its share by more than one job of each."""
     for one, other in combinations(sorted({job.limit_key for job in jobs}), 2):
         ahead = {one: 0.0, other: 0.0}
         """How far each has come, since it was furthest behind the other."""
@@ -54,9 +54,9 @@ def unfair(jobs: list[Waited]) -> Iterator[Violation]:
             ahead[job.limit_key] += gained
             ahead[rival.limit_key] = max(0.0, ahead[rival.limit_key] - gained)
             if ahead[job.limit_key] > gained + 1 / rival.weight + ROUNDING:
-                lead = f"{ahead[job.limit_key]:.2f} turns ahead of {rival.limit_key!r}, which had jobs waiting"
+                lead = f"{ahead[job.limit_key]:.2f} jobs ahead of {rival.limit_key!r}, which had jobs waiting"
                 what = f"limit key {job.limit_key!r} was {lead}"
-                yield Violation("limit_keys_take_turns_by_their_weights", "", what)
+                yield Violation("limit_keys_are_served_by_their_weights", "", what)
                 break
             if not any(later.limit_key == job.limit_key for later in behind):
                 ahead = dict.fromkeys(ahead, 0.0)

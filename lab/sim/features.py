@@ -11,7 +11,7 @@ from .plan import ONCE, Deed, FlowJob, Plan, PlannedFlow, PlannedJob, PlannedLim
 PLAIN = 3
 """Jobs of the plan that stay, at the most."""
 ROOM = 50
-"""Jobs of a limit key that may run at one time, where nothing but its turns is of interest."""
+"""Jobs of a limit key that may run at one time, where only the fair order is of interest."""
 
 
 def with_feature(chance: Random, plan: Plan) -> Plan:
@@ -42,7 +42,7 @@ def planned_flow(chance: Random, kinds: tuple[str, ...]) -> PlannedFlow:
 
 
 def limit_keys(chance: Random, plan: Plan) -> Plan:
-    """A few limit keys, and jobs that have to wait for their turn."""
+    """A few limit keys, and jobs that have to wait for them."""
     limits = [_limit(chance, f"limit_key-{n}") for n in range(chance.randint(1, 3))]
     return replace(
         plan, jobs=plan.jobs + tuple(_in_limit_key(chance, plan, limits) for _ in range(chance.randint(4, 8)))
@@ -60,10 +60,10 @@ def _in_limit_key(chance: Random, plan: Plan, limits: list[PlannedLimit]) -> Pla
     return PlannedJob(*_when(chance, plan), kind, many=chance.choice((1, 1, 2)), limit=chance.choice(limits))
 
 
-def turns(chance: Random, plan: Plan) -> Plan:
-    """Limit keys that take turns by their weights; half of these in fair weather, where all of it can be held to."""
+def fair_order(chance: Random, plan: Plan) -> Plan:
+    """Limit keys in fair order by weight; half of these without faults, where all of it can be checked."""
     limit_keys = [
-        PlannedLimit(f"turns-{n}", ROOM, weight=chance.choice((1, 1, 2, 3))) for n in range(chance.randint(2, 3))
+        PlannedLimit(f"weighted-{n}", ROOM, weight=chance.choice((1, 1, 2, 3))) for n in range(chance.randint(2, 3))
     ]
     jobs = tuple(_in_turn(chance, plan, limit_keys) for _ in range(chance.randint(4, 8)))
     if chance.random() < 0.5:
@@ -102,7 +102,7 @@ def _once(chance: Random, plan: Plan, keys: list[tuple[str, str]]) -> PlannedJob
     return PlannedJob(*_when(chance, plan), "slow", key=key, unique=how)
 
 
-def holds(chance: Random, plan: Plan) -> Plan:
+def pauses(chance: Random, plan: Plan) -> Plan:
     """Pauses of the task, or of some of its jobs, that are lifted a while later."""
     deeds = tuple(
         Deed(chance.choice(("hold", "hold_some")), chance.uniform(0.0, plan.calm_at * 0.6))
@@ -117,4 +117,4 @@ def _when(chance: Random, plan: Plan) -> tuple[float, int]:
     return chance.uniform(0.0, plan.calm_at * 0.8), chance.randrange(plan.producers)
 
 
-FEATURES = (flows, limit_keys, turns, steps, unique, holds)
+FEATURES = (flows, limit_keys, fair_order, steps, unique, pauses)

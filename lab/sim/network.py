@@ -16,7 +16,7 @@ LATE = 3.0
 """Seconds that a request may be on its way; one in a few is on its way for longer, where `very_late` says so."""
 
 Lost = Callable[[str], Exception]
-"""What a caller is told who gets no answer, and why."""
+"""The errors of a caller that gets no answer, and why."""
 
 
 class Network:

@@ -276,7 +276,7 @@ class Member:
         while True:
             try:
                 await self.worker.run()
-            except HoldfastError:  # the store could not be reached at the start: whoever starts it tries again
+            except HoldfastError:  # the store could not be reached at the start: its starter tries again
                 await asyncio.sleep(0.5)
                 continue
             break
@@ -285,7 +285,7 @@ class Member:
 
     @property
     def busy(self) -> bool:
-        """Whether it still does something of which the history could tell."""
+        """Whether it still does something that the history could record."""
         if self.process.dead:
             return False
         if self.worker is not None:

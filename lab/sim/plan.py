@@ -14,7 +14,7 @@ class Rates(msgspec.Struct, frozen=True):
     """How many of all calls end in which bad way."""
 
     refused: float = 0.0
-    """Nothing is sent, and the caller is told so."""
+    """Nothing is sent, and the caller gets an error."""
     lost: float = 0.0
     """The request never arrives; the caller cannot know."""
     unanswered: float = 0.0
@@ -26,9 +26,9 @@ class Rates(msgspec.Struct, frozen=True):
     cut: float = 0.0
     """In a bucket: a body that ends too soon."""
     conflict: float = 0.0
-    """In a bucket: a put that did nothing, and is told that there is such an object."""
+    """In a bucket: a put that did nothing, and answers that there is such an object."""
     exists: float = 0.0
-    """In a bucket: a put that created its object, and is told that there was one."""
+    """In a bucket: a put that created its object, and answers that there was one."""
 
     def fates(self) -> tuple[tuple[str, float], ...]:
         return (
@@ -107,7 +107,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 class Deed(msgspec.Struct, frozen=True):
     """What an operator does, to a job drawn when the time comes: cancel, retry, delete, by_hand, vanish; or to all:
-    pause the queue, hold the task, hold_some of its jobs, and let go a while later."""
+    pause the queue, hold the task, hold_some of its jobs, and resume a while later."""
 
     what: str
     at: float

@@ -35,15 +35,15 @@ from .people import LEASE, POLL, Member, quiet
 from .plan import Fault, Plan, Rates
 from .server import Server
 from .stage import staged
-from .world import MOST_STEPS, Process, World
+from .world import MAX_STEPS, Process, World
 
 SWEEP = RECOVERY_DELAY + 1.5 * POLL + 4 * PATIENCE
-"""Seconds within which somebody looks for lost claims, a look that was slow included."""
+"""Seconds within which a process looks for lost claims, including a slow look."""
 DRAIN_LIMIT = 300.0
 LOOK_EVERY = 0.25
 """Seconds between looks at whether everything is over."""
 HOUR = 3600.0
-AWAY = {"paused": "jobs put aside for a pause", "parked": "jobs that waited for a signal"}
+AWAY = {"paused": "jobs deferred by a pause", "suspended": "jobs that waited for a signal"}
 MADE_OF = {"server": Server, "bucket": Bucket}
 
 
@@ -129,8 +129,8 @@ class Schedule:
     def _broken_beside(self, verdict: Verdict) -> list[Violation]:
         """What a history does not show."""
         found = [Violation("nothing_is_raised_that_nobody_hears", "", error) for error in self.world.errors]
-        if self.world.steps >= MOST_STEPS:
-            found.append(Violation("nobody_goes_round_in_circles", "", f"it was not over after {MOST_STEPS:,} steps"))
+        if self.world.steps >= MAX_STEPS:
+            found.append(Violation("nobody_goes_round_in_circles", "", f"it was not over after {MAX_STEPS:,} steps"))
         if not self.drained:
             busy = [member.process.name for member in self.everybody if member.busy]
             found.append(Violation("everything_is_over_in_time", "", f"still at work: {', '.join(busy) or 'nobody'}"))
@@ -140,9 +140,9 @@ class Schedule:
             what = "a claim was called lost, though nothing had gone wrong"
             found.append(Violation("no_claim_is_lost_in_fair_weather", "", what))
         if self.place.one_clock and not self.plan.deeds:
-            in_turn = waited(verdict.history, self.records)
-            self.counts["jobs that took turns by weight"] += len(in_turn)
-            found += [*unfair(in_turn), *self._ended_too_soon()]
+            in_order = waited(verdict.history, self.records)
+            self.counts["jobs in fair order by weight"] += len(in_order)
+            found += [*unfair(in_order), *self._ended_too_soon()]
         for member in self.everybody:
             if not member.closed or member.process.dead:
                 continue
@@ -171,15 +171,15 @@ class Schedule:
         process = self.members[fault.who].process
         if fault.what == "kill" and fault.step >= 0:
             process.dies_at_step = fault.step
-            process.on_death.append(lambda: process.steps == fault.step and self._tell("killed at a step"))
+            process.on_death.append(lambda: process.steps == fault.step and self._report("killed at a step"))
         elif fault.what == "kill":
-            later(fault.at, lambda: process.kill() and self._tell("killed at a time"))
+            later(fault.at, lambda: process.kill() and self._report("killed at a time"))
         elif fault.what == "stop":
             later(fault.at, self._stop, process, fault.seconds)
         elif fault.what == "term":
             later(fault.at, self._term, self.members[fault.who])
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         self.counts[what] += 1
 
     def _stop(self, process: Process, seconds: float) -> None:
@@ -190,11 +190,11 @@ class Schedule:
     def _term(self, member: Member) -> None:
         worker = member.worker
         if worker is not None and not member.process.dead:
-            self.counts["told to stop"] += 1
+            self.counts["stopped"] += 1
             member.process.loop.call_soon(worker.stop)
 
     def _replace(self, dead: Member) -> None:
-        """Whoever starts workers starts another one."""
+        """Start another worker."""
         if not self.plan.poisonous and self.world.chance.random() < 0.5:
             return
         fresh = self._member(f"{dead.process.name}'", dead.process.skew)
@@ -225,7 +225,7 @@ class Schedule:
             self.records = await every(store)
             if now() > self.place.last_arrival and self._is_over():
                 return
-            # Whoever is to look for lost claims may be kept from it for as long as a job blocks its loop.
+            # The process that looks for lost claims may be kept from it for as long as a job blocks its loop.
             blocked_until = max(loop.blocked_until for loop in self.world.loops) / MICROS
             if now() >= max(look_at, blocked_until + SWEEP):
                 look_at += DRAIN_LIMIT

@@ -59,13 +59,13 @@ class Line:
         return Line(self._network, self._process)
 
     def release(self) -> None:
-        """Nothing to let go."""
+        """Nothing to release."""
 
     def abandon(self) -> None:
-        """Nothing to let go."""
+        """Nothing to release."""
 
     async def close(self) -> None:
-        """Nothing to let go."""
+        """Nothing to release."""
 
     def listen(self, topics: Iterable[str]) -> Listener:
         if self._network.deaf:

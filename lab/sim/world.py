@@ -1,7 +1,7 @@
 """A world of simulated processes: event loops that share one virtual clock, stepped one at a time by one seed.
 
-A process is one loop or several (its heartbeat has its own, as in life it has its own thread). It can be killed between
-any two steps, which is at any `await`, and is never stepped again; it can be stopped for a while, and wakes late.
+A process is one loop or several (its heartbeat has its own, like its real thread). It can be killed between any two
+steps, which is at any `await`, and is never stepped again; it can be stopped for a while, and wakes late.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from holdfast.core.clock import MICROS
 from holdfast.testing.clock import EPOCH
 
 NEVER = 1 << 62
-MOST_STEPS = 400_000
-"""After which a world is given up: somebody goes round in circles."""
+MAX_STEPS = 400_000
+"""Steps after which a world is given up: a process loops endlessly."""
 
 
 class World:
@@ -52,7 +52,7 @@ class World:
         """Step until `over`; False where the virtual time (in seconds) came first."""
         chance, active, limit = self.chance.random, self.active, int(until * MICROS)
         try:
-            while self.steps < MOST_STEPS and (over is None or not over()):
+            while self.steps < MAX_STEPS and (over is None or not over()):
                 if active:
                     at = 0 if len(active) == 1 else int(chance() * len(active))
                     loop = active[at]
@@ -67,7 +67,7 @@ class World:
                     active.pop()
                 elif not self._pass_time(limit):
                     return False
-            return self.steps < MOST_STEPS
+            return self.steps < MAX_STEPS
         finally:
             events._set_running_loop(None)
             self.running = None
@@ -101,7 +101,7 @@ class World:
             heappush(self.timers, (loop.wakes, self.order, loop, None))
 
     def bury(self) -> None:
-        """Let go of every task without letting it do anything that matters any more."""
+        """Drop every task without letting it do anything that matters any more."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # what another loop was handed, and never came to begin
             self.timers.clear()
@@ -154,8 +154,8 @@ class Process:
         self.dead = True
         for loop in self.loops:
             loop.wakes = NEVER
-        for told in self.on_death:
-            told()
+        for callback in self.on_death:
+            callback()
         return True
 
     def stop(self, seconds: float) -> None:
@@ -190,7 +190,7 @@ class SimClock:
 
 
 class Handle:
-    """A callback that waits for its turn: all that asyncio asks of one, and nothing else, for there are many."""
+    """A callback that waits to run: all that asyncio asks of one, and nothing else, for there are many."""
 
     __slots__ = ("args", "callback", "context", "time")
 
@@ -232,7 +232,7 @@ class Loop(asyncio.AbstractEventLoop):
     # -- stepping
 
     def step(self) -> int:
-        """One turn: everything that is ready now. Between any two callbacks the process may die."""
+        """One iteration: everything that is ready now. Between any two callbacks the process may die."""
         ready, process, world = self.ready, self.process, self.world
         if world.running is not self:
             events._set_running_loop(self)
@@ -249,7 +249,7 @@ class Loop(asyncio.AbstractEventLoop):
             if handle.callback is not None:
                 try:
                     handle.context.run(handle.callback, *handle.args)
-                except Exception as error:  # noqa: BLE001  # as any loop does: it is told, and the loop goes on
+                except Exception as error:  # noqa: BLE001  # as any loop does: it is reported, and the loop continues
                     self.call_exception_handler({"message": f"in {handle.callback}", "exception": error})
         return done
 

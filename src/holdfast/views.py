@@ -22,7 +22,7 @@ from .core.lifecycle import failures, history, updated_at
 from .core.operations import Holder, HolderInfo, QueueStats
 from .core.waiting import Waiting
 
-UNCHARGED = ("parked", "snoozed", "released", "paused")
+UNCHARGED = ("suspended", "snoozed", "released", "paused")
 """Outcomes of claims that were released unchanged."""
 
 

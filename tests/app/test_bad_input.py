@@ -147,7 +147,7 @@ async def test_numbers_that_json_does_not_have_are_refused(app, value):
     assert await nothing_stored(app)
 
 
-async def test_a_value_that_holds_itself_is_refused(app):
+async def test_a_value_that_contains_itself_is_refused(app):
     @app.task
     def take(value): ...
 

@@ -33,7 +33,7 @@ def pickling(make_app):
 
 
 async def forged(app, task, payload=b"{}", codec="json"):
-    """A job as somebody who can write to the store would make it."""
+    """A job as a process with write access to the store would make it."""
     await app.open()
     new = NewJob(f"forged {task}", task, "default", payload, codec, max_attempts=1)
     await session_of(app).store.write(Batch(inserts=[new]))
@@ -356,7 +356,7 @@ async def test_a_forged_or_changed_pickle_is_never_opened(pickling, nothing_runs
 
 
 async def copied(source, handle, app, *, part="payload"):
-    """A job in another app's store with the payload or the result of this one, as whoever can write there makes it."""
+    """A job in another app's store with the payload or the result of this one, forged with write access."""
     record = await parts_of(source).handles.record(handle.id)
     return await forged(app, record.task, getattr(record, part), record.codec)
 

@@ -62,7 +62,7 @@ async def test_a_stored_setting_is_seen_by_the_next_to_open_the_store(app, make_
     assert (await (await other.submit("a", b"")).job()).max_attempts == 2
 
 
-async def test_a_caller_sets_it_sees_it_at_once(app):
+async def test_a_process_sees_its_own_setting_at_once(app):
     await app.enqueue("noop")
     await app.config.set("max_retries", 2)
     assert (await (await app.enqueue("noop")).job()).max_attempts == 2

@@ -83,7 +83,7 @@ def names(heard, job_id):
     return [name for name, fields in heard if fields.get("job_id") == job_id]
 
 
-async def test_a_jobs_life_can_be_heard(app, heard):
+async def test_handlers_receive_the_events_of_a_job(app, heard):
     @app.task
     def fine() -> None: ...
 
@@ -95,7 +95,7 @@ async def test_a_jobs_life_can_be_heard(app, heard):
     assert about["worker_id"] == (await handle.job()).worker
 
 
-async def test_failures_and_what_operators_do_can_be_heard(app, heard):
+async def test_handlers_receive_failures_and_operations(app, heard):
     @app.task(max_attempts=2, retry=lambda error, attempt: 0)
     def bad() -> None:
         raise RuntimeError("no")

@@ -43,8 +43,8 @@ async def test_in_time_it_runs(app, send, clock):
 
 @pytest.mark.parametrize("seconds", [60, timedelta(minutes=1)])
 async def test_too_late_it_is_cancelled_without_a_run(app, send, clock, seconds):
-    told = []
-    app.on("job_expired", told.append)
+    reported = []
+    app.on("job_expired", reported.append)
     handle = await send.using(expires=seconds).enqueue("ann")
     clock.advance(60)
     await work_off(app)
@@ -52,7 +52,7 @@ async def test_too_late_it_is_cancelled_without_a_run(app, send, clock, seconds)
     assert (job.state, job.attempt, app.ran) == (State.CANCELLED, 0, [])
     assert job.error == f"expired: it did not start before {job.expires_at.isoformat(' ', 'milliseconds')}"
     assert [line.outcome for line in job.history] == ["cancelled"]
-    assert [event.job_id for event in told] == [handle.id]
+    assert [event.job_id for event in reported] == [handle.id]
     assert [(one.outcome, one.count) for one in await app.timeseries.stats_by_minute(3600)] == [("expired", 1)]
     with pytest.raises(JobCancelled, match="expired: it did not start before"):
         await handle.result()
@@ -133,7 +133,7 @@ async def test_claims_by_hand_do_not_get_it(app, send, clock):
     assert claim.job.id == fine.id
 
 
-async def test_a_caller_retries_it_wants_it_after_all(app, send, clock):
+async def test_a_retry_removes_the_expiry(app, send, clock):
     handle = await send.using(expires=60).enqueue("ann")
     clock.advance(61)
     await work_off(app)

@@ -12,19 +12,19 @@ from holdfast.core.operations import Change, Patch
 from holdfast.core.retry import Backoff
 from holdfast.flows.completion import FEW, Completion
 from holdfast.flows.creation import ENDED, Pending, pending
-from holdfast.flows.glance import Glance
 from holdfast.flows.members import FlowJobs, counting
 from holdfast.flows.release import Release
+from holdfast.flows.small_flows import SmallFlows
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run
 from support.inside import release_of, session_of
 from support.workers import work_off, working
 
 
-@pytest.fixture(params=[20, 0], ids=["at a glance", "step by step"], autouse=True)
+@pytest.fixture(params=[20, 0], ids=["small", "general"], autouse=True)
 def small(request, monkeypatch):
-    """Flows of so many jobs are dealt with at a glance: most of these, or none."""
-    monkeypatch.setattr("holdfast.flows.glance.SMALL", request.param)
+    """Flows of so many jobs take the fast path for small flows: most of these, or none."""
+    monkeypatch.setattr("holdfast.flows.small_flows.SMALL", request.param)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def test_a_parent_that_ends_while_its_child_is_made_to_wait_for_it_frees_i
         assert (await handle.wait(30)).state == State.SUCCEEDED
 
 
-async def test_the_same_holds_where_a_caller_made_it_wait_dies_then(app, tasks, monkeypatch):
+async def test_the_same_if_the_worker_that_made_it_wait_dies(app, tasks, monkeypatch):
     flow = Flow()
     parents = flow.group(tasks.note.using().call(word) for word in "ab")
     flow.add(tasks.note, "last").after(*parents)
@@ -97,7 +97,7 @@ async def test_a_flow_does_not_end_while_a_job_is_added_that_was_not_counted(app
     flow.add(tasks.note, "first")
     grows = flow.add(grow)
     handle = await app.enqueue_flow(flow)
-    monkeypatch.setattr("holdfast.flows.glance.SMALL", 0)
+    monkeypatch.setattr("holdfast.flows.small_flows.SMALL", 0)
     left = Completion._left
 
     async def and_it_grows(self, *args):
@@ -177,9 +177,9 @@ async def test_a_flow_that_is_cancelled_before_its_first_jobs_are_freed_ends(app
         async def cancelled_first(self, ids):
             patched.undo()
             await app.cancel(ids[0])
-            await self.carry_on(ids)
+            await self.process_now(ids)
 
-        patched.setattr(Release, "carry_on", cancelled_first)
+        patched.setattr(Release, "process_now", cancelled_first)
         handle = await app.enqueue_flow(flow, id="step-by-step")
     assert (await handle.wait(30)).state == State.CANCELLED
 
@@ -249,7 +249,7 @@ async def test_an_attempt_that_failed_does_not_unsay_the_end_of_the_next(app, ta
     assert list(await parts_of(app).records.all(ENDED)) == [record.id]
 
 
-@pytest.mark.parametrize("by", [Glance, Completion], ids=["at a glance", "step by step"])
+@pytest.mark.parametrize("by", [SmallFlows, Completion], ids=["small", "general"])
 async def test_an_end_that_is_reported_again_while_it_is_dealt_with_stays_reported(app, tasks, monkeypatch, by):
     flow = Flow()
     flow.add(tasks.note, flow.add(tasks.note, "a"))
@@ -257,19 +257,19 @@ async def test_an_end_that_is_reported_again_while_it_is_dealt_with_stays_report
     other = ByHand(app)
     [record] = await other.claim()
     await other.end(record)
-    step = "free" if by is Glance else "gather"
-    monkeypatch.setattr("holdfast.flows.glance.SMALL", 20 if by is Glance else 0)
+    step = "free" if by is SmallFlows else "gather"
+    monkeypatch.setattr("holdfast.flows.small_flows.SMALL", 20 if by is SmallFlows else 0)
     goes_on = getattr(by, step)
 
-    # A glance takes jobs that have succeeded alone. Such a job is not retried, and another that has got its id has
+    # The fast path takes only jobs that have succeeded. Such a job is not retried, and another that has got its id has
     # another `seq`, by which stores refuse (conformance, TestRecordedEnds): so its record can only be added to.
-    value = b'{"also":["x.0"]}' if by is Glance else b"{}"
+    value = b'{"also":["x.0"]}' if by is SmallFlows else b"{}"
 
-    async def told_again(self, *given):
+    async def recorded_again(self, *given):
         await parts_of(app).records.put(ENDED, record.id, value)  # as if it was retried and has ended once more
         return await goes_on(self, *given)
 
-    monkeypatch.setattr(by, step, told_again)
+    monkeypatch.setattr(by, step, recorded_again)
     await release_of(app).free([record.id])
     assert list(await parts_of(app).records.all(ENDED)) == [record.id]
 

@@ -123,7 +123,7 @@ async def test_a_flow_that_is_not_started_for_a_watched_hour_ends_cancelled(app,
     enqueuing.cancel()
 
 
-async def test_a_caller_starts_a_flow_too_late_is_reported_that_nothing_of_it_ran(app, maker, flow, tasks):
+async def test_starting_an_abandoned_flow_raises_that_nothing_of_it_ran(app, maker, flow, tasks):
     enqueuing = await maker.enqueue(flow)
     await look(app, LOOKS)
     maker.goes_on.set()

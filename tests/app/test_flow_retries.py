@@ -20,10 +20,10 @@ from support.inside import release_of, session_of
 from support.workers import work_off, working
 
 
-@pytest.fixture(params=[20, 0], ids=["at a glance", "step by step"], autouse=True)
+@pytest.fixture(params=[20, 0], ids=["small", "general"], autouse=True)
 def small(request, monkeypatch):
-    """Flows of so many jobs are dealt with at a glance: most of these, or none."""
-    monkeypatch.setattr("holdfast.flows.glance.SMALL", request.param)
+    """Flows of so many jobs take the fast path for small flows: most of these, or none."""
+    monkeypatch.setattr("holdfast.flows.small_flows.SMALL", request.param)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ async def test_a_job_that_is_retried_while_its_flow_ends_is_waited_for(app, task
     assert sorted(tasks.ran) == ["a", "b"]
 
 
-async def test_a_job_is_not_left_unrun_by_a_caller_saw_its_parent_before_a_retry(app, tasks, monkeypatch):
+async def test_a_job_is_not_left_unrun_by_a_process_that_saw_its_parent_before_a_retry(app, tasks, monkeypatch):
     flow = Flow()
     bad = flow.add(tasks.fragile, "bad")
     flow.add(tasks.note, flow.add(tasks.note, bad))
@@ -279,7 +279,7 @@ async def test_a_cancelled_job_takes_along_what_waited_for_it_at_once(app, tasks
     assert (await states(handle), (await handle.status()).state) == (["cancelled", "cancelled"], State.DEAD)
 
 
-async def test_the_retention_of_a_task_holds_once_its_flow_has_ended(app, tasks):
+async def test_the_retention_of_a_task_begins_when_its_flow_has_ended(app, tasks):
     @app.task(retention=0)
     async def brief() -> str:
         return "brief"

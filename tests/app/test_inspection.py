@@ -120,7 +120,7 @@ async def test_a_full_last_page_has_no_cursor(app, task):
     assert (await app.jobs(limit=10)).cursor is None
 
 
-async def test_a_cursor_holds_while_jobs_come_and_go(app, task):
+async def test_a_cursor_stays_valid_while_jobs_come_and_go(app, task):
     ids = [(await task("good").enqueue()).id for _ in range(10)]
     first = await app.jobs(limit=5)
     await task("good").enqueue()

@@ -95,7 +95,7 @@ async def test_two_apps_on_one_store_share_its_keys(app, greet, make_app):
     assert len({handle.id for handle in await asyncio.gather(*tries)}) == 1
 
 
-async def test_one_batch_may_hold_a_key_twice(app, greet):
+async def test_one_batch_may_contain_a_key_twice(app, greet):
     first, second = await app.enqueue_many([greet.using(key="k").call("ann"), greet.using(key="k").call("ann")])
     assert first.id == second.id
     assert len((await app.jobs()).jobs) == 1

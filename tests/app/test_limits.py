@@ -108,7 +108,7 @@ async def test_without_a_key_a_task_is_one_limit_key(app):
     )
 
 
-async def test_a_parameter_is_a_key_and_its_limit_keys_take_turns(app):
+async def test_a_parameter_is_a_key_and_its_limit_keys_are_served_round_robin(app):
     @app.task(limit=limit(key="customer_id", concurrency=2, rate="100/min", burst=10))
     async def send(customer_id: int, text: str = "") -> None: ...
 

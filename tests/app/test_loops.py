@@ -99,7 +99,7 @@ def test_two_loops_in_two_threads_share_one_app(app):
     asyncio.run(here())
 
 
-def test_a_waiter_in_another_loop_hears_of_the_end(app):
+def test_a_waiter_in_another_loop_is_notified_of_the_end(app):
     async def here():
         handle = await app.enqueue("noop")
         waiting = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(handle.result(timeout=30))))
@@ -135,7 +135,7 @@ def test_two_loops_may_both_be_the_first(app):
 
 @pytest.mark.parametrize("surface", ["async", "blocking"])
 def test_when_the_apps_loop_ends_nobody_elsewhere_waits_for_ever(app, surface):
-    told = []
+    reported = []
 
     def wait(handle):
         try:
@@ -144,7 +144,7 @@ def test_when_the_apps_loop_ends_nobody_elsewhere_waits_for_ever(app, surface):
             else:
                 handle.sync.result(timeout=30)
         except HoldfastError as error:
-            told.append(str(error))
+            reported.append(str(error))
 
     async def main():
         await app.open()
@@ -155,8 +155,8 @@ def test_when_the_apps_loop_ends_nobody_elsewhere_waits_for_ever(app, surface):
 
     waiting = asyncio.run(main())
     waiting.join(4)
-    assert len(told) == 1
-    assert "loop" in told[0]
+    assert len(reported) == 1
+    assert "loop" in reported[0]
     assert counts(app) == 1, "the next call finds another loop"
 
 

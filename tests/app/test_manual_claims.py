@@ -23,7 +23,7 @@ async def claim(app):
 
 
 async def lose(app, claim):
-    """Let somebody else end the claim, as a sweeper or an operator would."""
+    """End the claim from another process, as a sweeper or an operator would."""
     await app.mark_failed(claim.job.id, "a monitor says it is lost")
 
 
@@ -212,7 +212,7 @@ async def test_a_result_of_just_the_limit_is_stored(make_app):
         assert await handle.result(timeout=30) == "x" * 998
 
 
-async def test_a_cancellation_that_was_asked_for_turns_a_failure_into_a_cancellation(app, claim):
+async def test_a_failure_after_a_requested_cancellation_is_a_cancellation(app, claim):
     assert await app.cancel("job") is True
     job = await app.job("job")
     assert (job.state, job.cancel_requested) == (State.RUNNING, True)
@@ -242,7 +242,7 @@ async def test_work_that_is_done_is_done_though_its_cancellation_was_asked_for(a
         lambda claim: claim.started(-5),
     ],
 )
-async def test_a_claim_that_is_ended_in_a_wrong_way_still_holds(app, end):
+async def test_a_claim_that_is_ended_in_a_wrong_way_stays_valid(app, end):
     await app.submit("a", b"", id="job")
     [claim] = await app.claim()
     with pytest.raises(InvalidJob):
@@ -313,7 +313,7 @@ async def test_recover_says_how_many_it_found():
         assert (await app.stats()).counts["queued"] == 3
 
 
-async def test_kept_alive_heartbeats_while_the_block_runs(app):
+async def test_kept_alive_renews_the_lease_while_the_block_runs(app):
     await app.submit("a", b"")
     [claim] = await app.claim(lease=0.9)
 

@@ -128,7 +128,7 @@ async def test_of_many_cancellations_at_once_none_fails(app, task):
 # -- retry
 
 
-async def test_retrying_a_dead_job_opens_a_new_life(app, ended):
+async def test_retrying_a_dead_job_raises_its_reset_count(app, ended):
     handle = ended["dead"]
     before = await handle.job()
     job = await app.retry(handle.id)
@@ -138,7 +138,7 @@ async def test_retrying_a_dead_job_opens_a_new_life(app, ended):
     again = await handle.job()
     assert (again.state, again.attempt, again.reset_count) == (State.DEAD, 1, 1)
     assert [(line.reset_count, line.outcome) for line in again.history] == [(0, "dead"), (1, "dead")]
-    assert again.failures == 1, "of this life"
+    assert again.failures == 1, "since the reset"
     assert again.fence > before.fence
 
 
@@ -212,13 +212,13 @@ async def test_a_running_job_is_not_deleted_under_its_worker(app, running):
 # -- annotate
 
 
-async def test_meta_can_be_added_while_a_job_lives(app, task):
+async def test_meta_can_be_added_until_a_job_has_ended(app, task):
     handle = await task("good").using(meta={"a": 1, "b": 1}).enqueue()
     await app.update_meta(handle.id, b=2, c={"deep": [None, "ü"]})
     assert (await handle.job()).meta == {"a": 1, "b": 2, "c": {"deep": [None, "ü"]}}
 
 
-async def test_meta_can_be_added_while_it_runs_and_the_claim_still_holds(app, running):
+async def test_meta_can_be_added_while_it_runs_and_the_claim_stays_valid(app, running):
     await app.update_meta("job", seen_by="ann")
     await running.complete()
     assert (await app.job("job")).meta == {"seen_by": "ann"}
@@ -339,7 +339,7 @@ async def test_an_age_that_is_none_is_refused(app, ended, age):
     assert len((await app.jobs(state="dead")).jobs) == 1
 
 
-async def test_a_purged_job_that_somebody_retried_meanwhile_stays(app, ended):
+async def test_a_job_that_was_retried_during_a_purge_stays(app, ended):
     await app.retry(ended["dead"].id)
     assert await app.bulk.purge() == 0
     assert (await ended["dead"].job()).state == State.QUEUED

@@ -51,7 +51,7 @@ async def states(*handles):
     return [(await handle.job()).state for handle in handles]
 
 
-async def test_jobs_of_a_paused_task_are_put_aside_and_the_others_go_on(app, send, other):
+async def test_jobs_of_a_paused_task_are_deferred_and_the_others_run(app, send, other):
     await app.pause(task="send")
     held, free = await send.enqueue("ann"), await other.enqueue("bob")
     await work_off(app, concurrency=1)
@@ -106,7 +106,7 @@ async def test_raw_payloads_are_paused_with_their_task_but_have_no_arguments(app
     assert await app.claim() == []
 
 
-async def test_two_pauses_of_a_job_hold_it_until_both_are_over(app, send):
+async def test_a_job_with_two_pauses_waits_until_both_are_over(app, send):
     await app.pause(task="send")
     await app.pause(task="send", where={"customer": 42})
     held = await send.enqueue("ann", 42)
@@ -118,7 +118,7 @@ async def test_two_pauses_of_a_job_hold_it_until_both_are_over(app, send):
     assert await states(held) == [State.SUCCEEDED]
 
 
-async def test_a_running_worker_hears_of_it(app, make_app, send):
+async def test_a_running_worker_sees_the_pause(app, make_app, send):
     operator = (
         make_app(parts_of(app).runtime.store.sibling())
         if parts_of(app).url == "memory://"
@@ -127,7 +127,7 @@ async def test_a_running_worker_hears_of_it(app, make_app, send):
     async with working(app):
         await (await send.enqueue("ann")).wait(30)
         await operator.pause(task="send")
-        await eventually(lambda: session_of(app).holds._by_task)
+        await eventually(lambda: session_of(app).task_pauses._by_task)
         held = await send.enqueue("bob")
 
         async def aside():
@@ -156,14 +156,14 @@ async def test_what_runs_goes_on(app):
         assert await handle.result(30) == "done"
 
 
-async def test_a_worker_that_had_not_heard_of_the_end_does_not_defer_a_job(app, send):
+async def test_a_worker_that_missed_the_end_of_a_pause_does_not_defer_a_job(app, send):
     await app.pause(task="send")
     held = await send.enqueue("ann")
     # As by a worker that read its pauses before they were lifted.
-    stale = session_of(app).holds._by_task
+    stale = session_of(app).task_pauses._by_task
     await app.resume(task="send")
-    session_of(app).holds._by_task = stale
-    session_of(app).holds._read_at = parts_of(
+    session_of(app).task_pauses._by_task = stale
+    session_of(app).task_pauses._read_at = parts_of(
         app
     ).runtime.clock.monotonic()  # and not so long ago that it reads them again
     [claim] = await app.claim()
@@ -173,20 +173,20 @@ async def test_a_worker_that_had_not_heard_of_the_end_does_not_defer_a_job(app, 
 
 async def test_a_read_that_failed_for_one_job_confirms_no_pause_for_the_next(app, send, monkeypatch):
     await app.pause(task="send")
-    holds, store = session_of(app).holds, session_of(app).store
+    pauses, store = session_of(app).task_pauses, session_of(app).store
     jobs = [await parts_of(app).handles.record((await send.enqueue(name)).id) for name in ("ann", "bob", "eve")]
     paused = await records_of(store, KIND)
     answers = [paused, StoreUnavailable("the store is away"), {}]  # it is lifted and forgotten after the first read
 
-    async def in_turn(kinds):
+    async def one_by_one(kinds):
         await asyncio.sleep(0)  # so that the others ask while the first read is on its way
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return dict.fromkeys(kinds, answer)
 
-    monkeypatch.setattr(store, "records", in_turn)
-    outcomes = await asyncio.gather(*(holds.confirm(job) for job in jobs))
+    monkeypatch.setattr(store, "records", one_by_one)
+    outcomes = await asyncio.gather(*(pauses.confirm(job) for job in jobs))
     assert [outcome.kind for outcome in outcomes] == ["paused", "released", "released"]
 
 
@@ -194,7 +194,7 @@ async def test_what_a_killed_operator_left_is_freed_by_any_worker(app, send):
     await app.pause(task="send")
     held = await send.enqueue("ann")
     await work_off(app)
-    # As by somebody who died after the mark, before the first page.
+    # As by a process that died after the mark, before the first page.
     over = Pause("send", resumed_at=await parts_of(app).records.now())
     await parts_of(app).records.put(KIND, "send", msgspec.json.encode(over))
     async with working(app):
@@ -226,8 +226,8 @@ class Between(MemoryStore):
 
 async def look(app):
     """What the maintenance of a worker does about pauses."""
-    await session_of(app).holds.refresh()
-    await session_of(app).holds.release_late()
+    await session_of(app).task_pauses.refresh()
+    await session_of(app).task_pauses.release_late()
 
 
 @pytest.mark.parametrize("off", [-61 * 60, 61 * 60, 26 * 3600])
@@ -237,7 +237,7 @@ async def test_a_job_deferred_after_its_pause_was_lifted_is_freed_whatever_the_c
     slow, other = with_tasks(make_app(store, clock=clock)), make_app(store.sibling(), clock=clock)
     await other.pause(task="send")
     held = await slow.enqueue("send", "ann")
-    await session_of(slow).holds.refresh()
+    await session_of(slow).task_pauses.refresh()
 
     async def lifted_and_looked_for():
         await other.resume(task="send")
@@ -286,9 +286,9 @@ async def test_one_that_is_paused_again_meanwhile_is_not_forgotten(app, make_app
     )
     await app.pause(task="send")
     await app.resume(task="send")
-    await session_of(app).holds.refresh()
+    await session_of(app).task_pauses.refresh()
     await other.pause(task="send")
-    await session_of(app).holds.release_late()
+    await session_of(app).task_pauses.release_late()
     assert [one.name for one in await app.paused_tasks()] == ["send"]
 
 
@@ -326,7 +326,7 @@ async def test_a_quarantined_stays_one_while_it_is_paused(app, send):
     assert (job.state, job.quarantined) == (State.BLOCKED, True)
 
 
-async def test_what_was_put_aside_can_be_cancelled_but_not_retried(app, send):
+async def test_a_deferred_job_can_be_cancelled_but_not_retried(app, send):
     await app.pause(task="send")
     held = await send.enqueue("ann")
     await work_off(app)
@@ -337,7 +337,7 @@ async def test_what_was_put_aside_can_be_cancelled_but_not_retried(app, send):
     assert await states(held) == [State.CANCELLED]
 
 
-async def test_what_was_put_aside_can_be_replaced(app, send):
+async def test_a_deferred_job_can_be_replaced(app, send):
     await app.pause(task="send")
     held = await send.using(key="k", replace=True).enqueue("ann")
     await work_off(app)
@@ -361,7 +361,7 @@ async def test_explain_names_the_pause_and_the_way_out_of_it(app, send):
 
 
 @pytest.mark.sized
-async def test_very_many_are_put_aside_and_freed(app, send, other):
+async def test_very_many_jobs_are_deferred_and_released(app, send, other):
     many = size(10_000)
     await app.pause(task="send")
     await app.enqueue_many([app.call(send, "ann", number) for number in range(many)])

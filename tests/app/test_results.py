@@ -111,7 +111,7 @@ async def test_an_unknown_id_is_reported_at_once_whatever_the_timeout(app):
             await asyncio.wait_for(call(timeout=3600), 30)
 
 
-async def test_a_job_that_is_deleted_while_somebody_waits_is_reported_too(app, task):
+async def test_a_waiter_is_notified_when_its_job_is_deleted(app, task):
     handle = await task("echo").enqueue(1)
     waiting = asyncio.create_task(handle.result(timeout=3600))
     await asyncio.sleep(0)
@@ -127,7 +127,7 @@ async def test_wait_gives_the_ended_job_however_it_ended(app, task):
     assert (await bad.wait(timeout=30)).state == State.DEAD
 
 
-async def test_a_waiter_hears_of_the_end_at_once(make_app):
+async def test_a_waiter_is_notified_of_the_end_at_once(make_app):
     app = make_app(poll=3600)  # neither the worker nor the waiter would look again in time
 
     @app.task
@@ -230,7 +230,7 @@ async def test_a_tasks_own_retention_comes_first(app):
         await forgotten.job()
 
 
-async def test_many_waiters_for_many_jobs_all_hear(app, task):
+async def test_many_waiters_for_many_jobs_are_all_notified(app, task):
     handles = await app.enqueue_many([(task("echo"), n) for n in range(50)])
     waiters = [asyncio.create_task(handle.result(timeout=30)) for handle in handles]
     async with working(app):

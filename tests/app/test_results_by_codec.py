@@ -1,4 +1,4 @@
-"""Results of tasks with a codec of their own, and of pickled callables: whoever has the codec can read them."""
+"""Results of tasks with a codec of their own, and of pickled callables: a process that has the codec can read them."""
 
 import asyncio
 import pickle

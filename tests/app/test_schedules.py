@@ -1,4 +1,4 @@
-"""Schedules: what is enqueued by the clock, exactly once, by whoever looks first."""
+"""Schedules: each due run is enqueued exactly once, by the first process that looks."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -78,10 +78,10 @@ async def test_looking_again_makes_nothing_again(app, clock):
 async def test_many_who_look_at_once_make_one_run(app, make_app, clock):
     others = [make_app(parts_of(app).runtime.store.sibling(), clock=clock) for _ in range(8)]
     await app.schedules.put("daily", "report", every=60)
-    for turn in range(1, 6):
+    for count in range(1, 6):
         clock.advance(60)
         await asyncio.gather(*(other.schedules.make_due_runs() for other in others))
-        assert len(await jobs_of(app)) == turn
+        assert len(await jobs_of(app)) == count
 
 
 async def test_a_crash_between_the_run_and_the_next_time_makes_nothing_twice(app, clock, monkeypatch):
@@ -120,7 +120,7 @@ async def test_a_run_is_put_off_by_its_jitter(app, clock):
     assert timedelta(0) < job.run_at - job.created_at <= timedelta(seconds=600)
 
 
-async def test_no_run_while_the_last_one_lives_where_that_is_asked_for(app, clock):
+async def test_overlap_skip_makes_no_run_while_the_last_one_is_unfinished(app, clock):
     await app.schedules.put("daily", "report", every=60, overlap="skip")
     for _ in range(3):
         clock.advance(60)

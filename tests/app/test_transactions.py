@@ -158,7 +158,7 @@ def test_many_jobs_in_one_transaction_are_all_or_nothing(app, ship, connection):
     assert app.sync.stats().counts["queued"] == 20
 
 
-def test_keys_and_ids_hold_inside_a_transaction_and_leave_it_usable(app, ship, connection, file):
+def test_keys_and_ids_are_enforced_inside_a_transaction_and_leave_it_usable(app, ship, connection, file):
     existing = ship.sync.using(key="k").enqueue(1)
     connection.execute("INSERT INTO orders VALUES (1)")
     assert ship.sync.using(connection=connection, key="k").enqueue(1).id == existing.id

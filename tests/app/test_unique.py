@@ -72,7 +72,7 @@ async def test_once_it_runs_the_next_call_is_another_job(app, send):
     await claim.complete("ann")
 
 
-async def test_live_holds_until_it_has_ended(app, send):
+async def test_until_end_is_unique_until_the_job_has_ended(app, send):
     first = await send.using(unique="until_end").enqueue("ann")
     [claim] = await app.claim()
     assert (await send.using(unique="until_end").enqueue("ann")).id == first.id
@@ -80,7 +80,7 @@ async def test_live_holds_until_it_has_ended(app, send):
     assert (await send.using(unique="until_end").enqueue("ann")).id != first.id
 
 
-async def test_live_holds_while_it_waits_for_its_retry(app, send):
+async def test_until_end_is_unique_while_the_job_waits_for_its_retry(app, send):
     first = await send.using(unique="until_end").enqueue("ann")
     [claim] = await app.claim()
     await claim.fail("not today", retry_in=60)
@@ -88,7 +88,7 @@ async def test_live_holds_while_it_waits_for_its_retry(app, send):
 
 
 @pytest.mark.parametrize("window", [60, timedelta(minutes=1)])
-async def test_a_window_holds_from_the_first_whatever_becomes_of_it(clocked, clock, window):
+async def test_a_window_starts_with_the_first_job_and_outlasts_it(clocked, clock, window):
     send = parts_of(clocked).registry.tasks["send"]
     first = await send.using(unique=window).enqueue("ann")
     await work_off(clocked)
@@ -105,7 +105,7 @@ async def test_a_key_names_what_is_to_be_one_and_the_first_wins(app, send):
     assert (job.key, job.payload["to"]) == ("newsletter", "ann")
 
 
-async def test_another_task_cannot_stand_for_it(app, send):
+async def test_a_unique_key_of_another_task_is_a_conflict(app, send):
     first = await send.using(unique="until_end", key="k").enqueue("ann")
     with pytest.raises(KeyConflict) as refused:
         await parts_of(app).registry.tasks["other"].using(unique="until_end", key="k").enqueue("ann")
@@ -165,7 +165,7 @@ async def superseded(app, send):
     return first, await unique.enqueue("ann")
 
 
-async def test_a_job_whose_key_is_anothers_that_lives_cannot_be_retried(app, superseded):
+async def test_a_job_whose_key_belongs_to_an_unfinished_job_cannot_be_retried(app, superseded):
     first, second = superseded
     with pytest.raises(InvalidState, match=f"its key .* now belongs to job '{second.id}'; wait until that job ends"):
         await app.retry(first.id)
@@ -329,13 +329,13 @@ async def test_hooks_see_the_call_and_may_change_it(app, send):
 
 
 async def test_it_is_reported(app, send):
-    told = []
-    app.on("*", lambda event: told.append((event.name, getattr(event, "job_id", ""))))
+    reported = []
+    app.on("*", lambda event: reported.append((event.name, getattr(event, "job_id", ""))))
     first = await send.using(key="k", debounce=60).enqueue("ann")
     await send.using(key="k", debounce=60).enqueue("bob")
     await send.using(key="k", unique="until_start").enqueue("cid")
     names = ["job_created", "job_replaced", "idempotent_submission"]
-    assert told == [(name, first.id) for name in names]
+    assert reported == [(name, first.id) for name in names]
 
 
 async def test_inline_mode_runs_what_was_replaced(app, send):

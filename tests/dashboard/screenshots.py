@@ -24,7 +24,7 @@ from support.browser import Server, browser, why_not  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 WIDE, PHONE = {"width": 1280, "height": 640}, {"width": 390, "height": 844}
-MOST = 2000
+MAX_HEIGHT = 2000
 """Pixels that a picture may be high."""
 PAGES = {
     "overview": ("#/", ("light", "phone")),
@@ -114,7 +114,7 @@ def take(page, address: str, name: str, where: str, path: Path) -> None:
         page.wait_for_selector(".charts svg")
     page.wait_for_timeout(700)
     height = page.evaluate("document.querySelector('.page').getBoundingClientRect().bottom + scrollY + 24")
-    page.set_viewport_size({**size, "height": max(size["height"], min(MOST, int(height)))})
+    page.set_viewport_size({**size, "height": max(size["height"], min(MAX_HEIGHT, int(height)))})
     page.wait_for_timeout(200)
     page.screenshot(path=path)
     page.set_viewport_size(size)

@@ -18,7 +18,7 @@ BY = ["hand"] * 12 + ["worker"] * 4
 
 
 @pytest.mark.timeout(300 + 4 * SECONDS)
-def test_sixteen_processes_on_one_store_lose_nothing_and_hold_nothing_twice(look, processes, journal, chance):
+def test_sixteen_processes_on_one_store_lose_nothing_and_claim_nothing_twice(look, processes, journal, chance):
     seed = chance.randrange(2**31)
     crowd = [processes.start("crowd_main", by=by, seconds=SECONDS, seed=seed + n) for n, by in enumerate(BY)]
     until(

@@ -47,7 +47,7 @@ async def in_postgres(app, id, column, value):
 
 
 async def in_redis(app, id, part, change):
-    """Change the stored bytes of a job's body (``) or life (`~`)."""
+    """Change the stored bytes of a job's body (``) or mutable part (`~`)."""
     link, head = (
         session_of(app).store._open(),
         f"{{{session_of(app).store.address.prefix}}}:",
@@ -70,8 +70,8 @@ def with_part(number, value):
 
 
 def with_letter(letter, value):
-    """The life with another value."""
-    return lambda life: msgspec.msgpack.encode(msgspec.msgpack.decode(life or b"\x80") | {letter: value})
+    """The mutable part with another value."""
+    return lambda part: msgspec.msgpack.encode(msgspec.msgpack.decode(part or b"\x80") | {letter: value})
 
 
 GARBAGE = b"\xc1\xff\x00{"
@@ -114,12 +114,12 @@ DAMAGES = {
         "timeout": (in_postgres, "timeout", float("nan")),
     },
     "redis": {
-        "life": (in_redis, "~", lambda _: GARBAGE),
-        "life.attempt": (in_redis, "~", with_letter("a", "many")),
-        "life.history": (in_redis, "~", with_letter("y", [1])),
+        "mutable": (in_redis, "~", lambda _: GARBAGE),
+        "mutable.attempt": (in_redis, "~", with_letter("a", "many")),
+        "mutable.history": (in_redis, "~", with_letter("y", [1])),
         "history": (in_redis, "~", with_letter("y", ["no json"])),
-        "life.crashes": (in_redis, "~", with_letter("d", "many")),
-        "life.changed_at": (in_redis, "~", with_letter("C", "now")),
+        "mutable.crashes": (in_redis, "~", with_letter("d", "many")),
+        "mutable.changed_at": (in_redis, "~", with_letter("C", "now")),
         "extra": (in_redis, "~", with_letter("E", "no json")),
         "body": (in_redis, "", lambda _: GARBAGE),
         "body cut short": (in_redis, "", lambda body: body[:30]),
@@ -514,7 +514,7 @@ async def test_a_key_that_redis_cannot_decode_belongs_to_nobody(app, value):
 
 
 @pytest.mark.parametrize("store_url", ["redis"], indirect=True)
-async def test_a_job_whose_life_redis_cannot_decode_keeps_its_key(app):
+async def test_a_job_whose_mutable_part_redis_cannot_decode_keeps_its_key(app):
     job = await parts_of(app).registry.tasks["add"].using(key="k").enqueue(1, 1)
     await in_redis(app, job.id, "~", lambda _: GARBAGE)
     assert await session_of(app).store.key_owners(["k"]) == [job.id]

@@ -65,11 +65,11 @@ async def cancel_claims(url: str, chance) -> None:
         assert received, "no claim was ever received: the steps end too early to show anything"
 
 
-async def test_a_worker_stopped_in_memory_leaves_nothing_held(chance):
+async def test_a_worker_stopped_in_memory_leaves_no_claims(chance):
     await stop_workers("memory://", chance)
 
 
-async def test_a_worker_stopped_on_a_shared_store_leaves_nothing_held(store_url, chance):
+async def test_a_worker_stopped_on_a_shared_store_leaves_no_claims(store_url, chance):
     await stop_workers(store_url, chance)
 
 

@@ -1,4 +1,4 @@
-"""A store that goes away at any write of a flow's operation: what the caller is told is true, and a repeat is safe. (U)
+"""A store that goes away at any write of a flow's operation: the error of the caller is true, and a repeat is safe. (U)
 
 Each operation is made on a flow of its own with the store going away at its first write, at its second, and so on,
 until it is through before that.

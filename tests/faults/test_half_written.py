@@ -283,8 +283,8 @@ async def wiped(app):
 
 async def seen(app):
     """What there is, once workers have done their part; without ids and times."""
-    await session_of(app).holds.refresh()
-    await session_of(app).holds.release_late()
+    await session_of(app).task_pauses.refresh()
+    await session_of(app).task_pauses.release_late()
     await SignalMaintenance(session_of(app)).run()
     records = {kind: await records_of(app, kind) for kind in KINDS if kind != "signal"}
     values = records.pop(kind_of("go"))

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are i
 LONG = 3600.0
 
 
-def test_a_killed_consumer_does_not_hold_its_job_for_the_rest_of_its_lease(look, processes, journal):
+def test_a_killed_consumer_does_not_keep_its_job_for_the_rest_of_its_lease(look, processes, journal):
     job = look.sync.submit("by_hand", b"{}", json=True).id
     first = processes.start("hand_main", lease=LONG, limit=1)
     until(lambda: journal.count("claimed", pid=first.pid) == 1, "the consumer has its job")

@@ -66,7 +66,7 @@ def test_every_node_succeeds_once_and_after_its_parents(look, processes, journal
         for parent in parents[int(entry["job"].rpartition(".")[2])]:
             ended_at = last_end[f"{handle.id}.{parent}"]
             look.demand(entry["job"], entry["at"] >= ended_at, f"it started before its parent {parent} had ended")
-    until(lambda: not look.sync_run(parts_of(look.app).records.all, "ended"), "nothing is left to tell")
+    until(lambda: not look.sync_run(parts_of(look.app).records.all, "ended"), "all ends are processed")
 
 
 def ended(look, handle) -> bool:

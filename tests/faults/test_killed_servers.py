@@ -33,25 +33,25 @@ def store_url(served):
 def test_every_job_finishes_once_when_the_server_is_killed_at_a_random_moment(look, processes, journal, served, chance):
     workers = [processes.worker(concurrency=8, lease=6.0) for _ in range(2)]
     expected: dict[str, object] = {}
-    for turn in range(ROUNDS):
+    for count in range(ROUNDS):
         look.until_registered(*[worker.pid for worker in workers])
         ids = look.enqueue_many("work", [(n, 0.02) for n in range(JOBS)])
         expected |= {id: n * n for n, id in enumerate(ids)}
         moment, phase = chance.randrange(JOBS - 50), chance.uniform(0, 0.03)
         until(lambda ids=ids, moment=moment: journal.count("end", jobs=ids) >= moment, f"{moment} jobs are done")
-        time.sleep(phase)  # so that the blow falls anywhere within a request's life
+        time.sleep(phase)  # so that the blow falls anywhere within a request
         served.kill()
         served.start()
         look.until_ended(ids)
         starts = journal.per_job("start", ids)
-        print(f"round {turn}: the server was killed after {moment} ends")
+        print(f"round {count}: the server was killed after {moment} ends")
         twice = [id for id, count in starts.items() if count != 1]
         assert not twice, f"no worker died, so nothing may start again: {look.stories(twice)}"
         assert starts.keys() == set(ids), f"never started: {look.stories(set(ids) - starts.keys())}"
     look.demand_finished_once(expected)
 
 
-def test_a_caller_enqueues_while_the_server_is_killed_again_and_again_has_each_job_once(look, served, chance):
+def test_jobs_enqueued_while_the_server_is_killed_repeatedly_are_stored_once(look, served, chance):
     done = threading.Event()
     made: dict[str, str] = {}
 

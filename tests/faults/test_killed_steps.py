@@ -12,7 +12,7 @@ from holdfast.client.signals import SignalMaintenance
 from support.inside import session_of
 
 WRITES = 4
-"""Of a signal that is waited for: that there is one, its value, its waiters, and that they were told."""
+"""Of a signal that is waited for: that there is one, its value, its waiters, and that it was delivered."""
 
 
 @pytest.mark.extended

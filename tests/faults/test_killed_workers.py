@@ -24,14 +24,14 @@ LEASE = 3.0
 @pytest.mark.timeout(300 + 10 * ROUNDS)
 def test_every_job_finishes_once_when_a_worker_is_killed_at_a_random_moment(look, processes, journal, chance):
     workers = [processes.worker(concurrency=SLOTS, lease=LEASE) for _ in range(2)]
-    struck = turn = 0
-    while turn < ROUNDS or (not struck and turn < ROUNDS + 5):  # a kill may fall between two jobs
-        turn += 1
+    struck = count = 0
+    while count < ROUNDS or (not struck and count < ROUNDS + 5):  # a kill may fall between two jobs
+        count += 1
         look.until_registered(*[worker.pid for worker in workers])
         ids = look.enqueue_many("work", [(n, 0.03) for n in range(JOBS)])
         victim, moment, phase = chance.randrange(2), chance.randrange(JOBS - 50), chance.uniform(0, 0.03)
         until(lambda ids=ids, moment=moment: journal.count("end", jobs=ids) >= moment, f"{moment} jobs are done")
-        time.sleep(phase)  # so that the blow falls anywhere within a job's life, not just after an end
+        time.sleep(phase)  # so that the blow falls anywhere within a job, not just after an end
         workers[victim].kill()
         in_flight = look.held_by(workers[victim].pid) & set(ids)
         workers[victim] = processes.worker(concurrency=SLOTS, lease=LEASE)
@@ -40,7 +40,7 @@ def test_every_job_finishes_once_when_a_worker_is_killed_at_a_random_moment(look
         starts = journal.per_job("start", ids)
         again = {id for id, count in starts.items() if count > 1}
         print(
-            f"round {turn}: worker {victim} killed after {moment} ends; {len(in_flight)} in flight, {len(again)} again"
+            f"round {count}: worker {victim} killed after {moment} ends; {len(in_flight)} in flight, {len(again)} again"
         )
         assert len(in_flight) <= SLOTS, f"the dead worker held more than its slots: {look.stories(in_flight)}"
         assert starts.keys() == set(ids), f"never started: {look.stories(set(ids) - starts.keys())}"
@@ -65,10 +65,10 @@ def test_kills_one_after_another_lose_nothing_even_while_the_last_one_is_being_r
     workers = [processes.worker(concurrency=SLOTS) for _ in range(2)]
     expected: dict[str, object] = {}
     may_start_again: Counter[str] = Counter()
-    for turn in range(ROUNDS * 2):
+    for count in range(ROUNDS * 2):
         expected |= {handle.id: 9 for handle in look.sync.enqueue_many([(work, 3, 0.2)] * 40)}
-        # By turns at any moment, and in the middle of a run that an earlier kill had made necessary.
-        number, fence = (chance.randrange(1, 6), 1) if turn % 2 == 0 else (1, 2)
+        # Alternately at any moment, and in the middle of a run that an earlier kill had made necessary.
+        number, fence = (chance.randrange(1, 6), 1) if count % 2 == 0 else (1, 2)
         seen = len(journal.entries("start"))
 
         def next_starts(seen=seen, fence=fence) -> list[int]:

@@ -28,7 +28,7 @@ LONG = 0.3
 
 
 @pytest.mark.timeout(300 + 10 * KILLS)
-def test_limits_hold_a_caller_dies(store_url, processes, tmp_path, chance):
+def test_limits_are_kept_when_workers_die(store_url, processes, tmp_path, chance):
     journal = tmp_path / "journal"
     app = build(store_url, str(journal))
     run = runs_on(parts_of(app).runtime)
@@ -67,9 +67,9 @@ def test_limits_hold_a_caller_dies(store_url, processes, tmp_path, chance):
             return None
 
         workers = [processes.start("limited_main") for _ in range(WORKERS)]
-        for turn in range(KILLS):
+        for kill in range(KILLS):
             # Somewhere within what is left to do, so that each blow meets work.
-            goal = len(ids) * (KILLS - turn) // (KILLS + 1)
+            goal = len(ids) * (KILLS - kill) // (KILLS + 1)
             until(lambda goal=goal: left() <= goal, f"{goal} jobs are left")
             victim = until(struck, "a worker runs a long job")
             workers[workers.index(victim)] = processes.start("limited_main")

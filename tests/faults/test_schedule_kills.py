@@ -14,7 +14,7 @@ SECONDS = int(os.environ.get("HOLDFAST_SECONDS", "5"))
 
 
 @pytest.mark.timeout(300 + 4 * SECONDS)
-def test_every_run_of_a_schedule_is_made_once_a_caller_dies(look, processes, chance):
+def test_every_run_of_a_schedule_is_made_once_when_workers_die(look, processes, chance):
     workers = [processes.worker(concurrency=2) for _ in range(WORKERS)]
     look.until_registered(*[worker.pid for worker in workers])
     first = look.sync.schedules.put("tick", look.app.call("work", 3, 0.0), every=1, catch_up=1000).next

@@ -111,7 +111,7 @@ async def test_a_worker_takes_the_app_to_its_own_loop(app):
     await asyncio.sleep(0)
     await Worker(app, until_idle=True).run()
     assert parts_of(app).runtime.live_loop() is asyncio.get_running_loop()
-    assert await waiting is None, "whoever waited before is answered after the move"
+    assert await waiting is None, "a call that waited before is answered after the move"
     await app.close()
 
 
@@ -178,21 +178,21 @@ async def test_context_variables_and_hooks_stay_with_the_caller(app):
 def test_a_finalizer_on_a_thread_of_the_store_is_refused(tmp_path):
     app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
     app.sync.enqueue("noop")
-    told = []
+    reported = []
 
     def finalize(_):
         for call in (lambda: app.sync.enqueue("noop"), lambda: asyncio.run(app.enqueue("noop"))):
             try:
                 call()
             except HoldfastError as error:
-                told.append(str(error))
+                reported.append(str(error))
 
     async def on_the_writer():
         await parts_of(app).runtime.store._thread.run(finalize)
 
     runs_on(parts_of(app).runtime)(on_the_writer)
-    assert len(told) == 2
-    assert all("finalizer" in one for one in told)
+    assert len(reported) == 2
+    assert all("finalizer" in one for one in reported)
     app.sync.close()
 
 
@@ -215,20 +215,20 @@ def test_an_opening_whose_loop_has_ended_harms_no_later_one(app):
 
 
 def test_a_finalizer_on_the_thread_of_a_loop_that_begins_is_refused(app, monkeypatch):
-    told, begin = [], asyncio.set_event_loop
+    reported, begin = [], asyncio.set_event_loop
 
     def with_a_finalizer(loop):
         if threading.current_thread().name == "holdfast-loop":
             try:
                 app.sync.enqueue("noop")
             except HoldfastError as error:
-                told.append(str(error))
+                reported.append(str(error))
         begin(loop)
 
     monkeypatch.setattr(asyncio, "set_event_loop", with_a_finalizer)
     app.sync.enqueue("noop")
-    assert len(told) == 1
-    assert "finalizer" in told[0]
+    assert len(reported) == 1
+    assert "finalizer" in reported[0]
 
 
 async def test_calls_that_are_under_way_when_the_app_moves_are_answered(app):

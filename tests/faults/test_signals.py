@@ -11,7 +11,7 @@ from support.until import until
 
 from holdfast import State
 
-TURNS = int(os.environ.get("HOLDFAST_ROUNDS", "2")) * 2
+REPEATS = int(os.environ.get("HOLDFAST_ROUNDS", "2")) * 2
 
 
 def test_a_worker_that_is_reported_to_stop_finishes_what_runs_and_starts_nothing_more(look, processes, journal, gates):
@@ -36,7 +36,7 @@ def test_a_worker_that_is_reported_to_stop_finishes_what_runs_and_starts_nothing
         job = look.job(id)
         fine = job.state == State.SUCCEEDED if id in started else (job.state, job.attempt) == (State.QUEUED, 0)
         look.demand(id, fine, "neither finished nor untouched")
-    assert look.holders() == [], "somebody is still registered"
+    assert look.holders() == [], "a worker is still registered"
     look.demand_no_trouble()
 
 
@@ -44,22 +44,22 @@ def test_a_worker_that_is_reported_to_stop_finishes_what_runs_and_starts_nothing
 def test_what_does_not_finish_is_released_uncharged_and_another_worker_finishes_it(
     look, processes, journal, gates, signals
 ):
-    """Once its grace is over; or, told twice, at once."""
+    """Once its grace period is over; or, signalled twice, at once."""
     ids = [look.enqueue("gated", 1), look.enqueue("gated_in_thread", 2), look.enqueue("gated", 3)]
     worker = processes.worker(concurrency=4, grace=0.5 if signals == 1 else 120.0)
     look.until_started(*ids)
     worker.send(signal.SIGTERM)
     if signals == 2:
-        until(lambda: journal.count("told", pid=worker.pid) == 1, "the first signal was heard")
+        until(lambda: journal.count("signalled", pid=worker.pid) == 1, "the first signal was received")
         look.until_renewed(2, worker.pid)
         assert look.held_by(worker.pid) == set(ids), f"given back although there was grace left: {look.stories(ids)}"
         worker.send(signal.SIGTERM)
     assert worker.ended() == 0, worker.output()
-    told = [entry["at"] for entry in journal.entries("told")]
-    released = [entry["at"] - told[-1] for entry in journal.entries("settled")]
+    signalled = [entry["at"] for entry in journal.entries("signalled")]
+    released = [entry["at"] - signalled[-1] for entry in journal.entries("settled")]
     if signals == 1:
         assert min(released) > 0.5, f"there was more grace than that: {released}"
-    assert look.holders() == [], "somebody is still registered"
+    assert look.holders() == [], "a worker is still registered"
     for id in ids:
         job = look.job(id)
         look.demand(id, (job.state, job.attempt) == (State.QUEUED, 0), "not given back uncharged")
@@ -80,17 +80,17 @@ def test_a_second_signal_gives_everything_back_at_once(look, processes, journal)
     ids = [look.enqueue("gated", 1), look.enqueue("gated_in_thread", 2)]
     worker = processes.worker(concurrency=4, grace=120.0)
     look.until_started(*ids)
-    for heard in (1, 2):
+    for count in (1, 2):
         worker.send(signal.SIGTERM)
-        until(lambda heard=heard: journal.count("told") == heard, "the signal was heard")
+        until(lambda count=count: journal.count("signalled") == count, "the signal was received")
     assert worker.ended(60.0) == 0, worker.output()
     assert {entry["job"] for entry in journal.entries("settled")} == set(ids)
 
 
-@pytest.mark.timeout(300 + 10 * TURNS)
+@pytest.mark.timeout(300 + 10 * REPEATS)
 def test_a_worker_stopped_at_any_moment_leaves_no_claim_behind(look, processes, journal, chance):
     expected: dict[str, object] = {}
-    for turn in range(TURNS):
+    for repeat in range(REPEATS):
         ids = look.enqueue_many("work", [(n, 0.002) for n in range(400)])
         expected |= {id: n * n for n, id in enumerate(ids)}
         # With such a lease, a stranded claim cannot come free by itself while the test looks.
@@ -102,10 +102,10 @@ def test_a_worker_stopped_at_any_moment_leaves_no_claim_behind(look, processes, 
         worker.send(signal.SIGTERM)
         assert worker.ended() == 0, worker.output()
         held = look.held_by(worker.pid)
-        assert not held, f"turn {turn}, stopped after {moment} starts: still held are {look.stories(held)}"
-        assert look.holders() == [], f"turn {turn}: somebody is still registered"
+        assert not held, f"repeat {repeat}, stopped after {moment} starts: still held are {look.stories(held)}"
+        assert look.holders() == [], f"repeat {repeat}: a worker is still registered"
         stranded = [job.id for job in look.sync.jobs(state="running").jobs]
-        assert not stranded, f"turn {turn}: running without a holder: {look.stories(stranded)}"
+        assert not stranded, f"repeat {repeat}: running without a holder: {look.stories(stranded)}"
     processes.worker(concurrency=16)
     look.until_ended(expected)
     look.demand_finished_once(expected)

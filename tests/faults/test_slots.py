@@ -10,7 +10,7 @@ JOBS, SLOTS = 60, 2
 
 
 @task_on_every_store("work", in_thread="work_in_thread")
-def test_sixty_sleeping_jobs_on_two_slots_are_never_more_than_two_running_or_held(look, processes, journal, task):
+def test_sixty_sleeping_jobs_on_two_slots_are_never_more_than_two_running_or_claimed(look, processes, journal, task):
     ids = look.enqueue_many(task, [(n, 0.05) for n in range(JOBS)])
     worker = processes.worker(concurrency=SLOTS)
     seen: list[tuple[int, int]] = []

@@ -10,7 +10,7 @@ WORDS = ("complete", "fail", "extend", "release")
 
 
 @pytest.mark.parametrize("second_has", ["ended", "not ended"])
-def test_a_stopped_holder_is_refused_in_every_word_and_the_second_result_stands(look, processes, journal, second_has):
+def test_every_write_of_a_stopped_holder_is_refused_and_the_second_result_stays(look, processes, journal, second_has):
     ids = [look.sync.submit("by_hand", b"{}", json=True).id for _ in WORDS]
     first = processes.start("hand_main", name="first", lease=1.0, limit=len(WORDS))
     until(lambda: journal.count("claimed", pid=first.pid) == len(WORDS), "the first holds the jobs")

@@ -39,7 +39,7 @@ def test_calls_from_many_places_at_once_leave_one_job(look, store_url, journal, 
 
 
 @pytest.mark.timeout(300 + 10 * ROUNDS)
-def test_an_acknowledged_replacement_survives_kill_9_of_a_caller_made_it(look, processes, journal, chance):
+def test_an_acknowledged_replacement_survives_kill_9_of_its_caller(look, processes, journal, chance):
     for number in range(ROUNDS):
         first = number * 1_000_000
         process = processes.start("debounce_main", first=first)
@@ -54,15 +54,15 @@ def test_an_acknowledged_replacement_survives_kill_9_of_a_caller_made_it(look, p
         look.demand(job.id, job.state == State.SCHEDULED, "it is put off")
 
 
-def test_paused_jobs_are_put_aside_and_freed_a_caller_dies(look, processes):
+def test_paused_jobs_are_deferred_and_released_when_workers_die(look, processes):
     look.sync.pause(task="work", where={"seconds": 0.001})
     held = look.enqueue_many("work", [(n, 0.001) for n in range(MANY)])
     free = look.enqueue_many("work", [(n, 0.0) for n in range(20)])
     workers = [processes.worker() for _ in range(3)]
-    until(lambda: look.counts().get("blocked", 0) > MANY // 10, "some are put aside")
+    until(lambda: look.counts().get("blocked", 0) > MANY // 10, "some are deferred")
     workers.pop().kill()
     look.until_ended(free)
-    until(lambda: look.counts().get("blocked", 0) == MANY, "all are put aside, and nothing is lost")
+    until(lambda: look.counts().get("blocked", 0) == MANY, "all are deferred, and nothing is lost")
     assert look.journal.count("start", jobs=held) == 0, "none has run"
     look.sync.resume(task="work", where={"seconds": 0.001})
     workers.pop().kill()
@@ -98,7 +98,7 @@ def _ran_once(job: Job) -> bool:
     return job.state == State.SUCCEEDED and ends.count("succeeded") == 1 and "failed" not in ends
 
 
-def test_a_worker_hears_of_a_pause_and_of_its_end(look, processes):
+def test_a_worker_sees_a_pause_and_its_end(look, processes):
     worker = processes.worker()
     look.until_registered(worker.pid)
     look.until_ended([look.enqueue("work", 1)])
@@ -115,7 +115,7 @@ def _is_put_aside(look, id: str) -> bool:
     return look.job(id).state == State.BLOCKED
 
 
-def test_expired_jobs_are_discarded_by_a_caller_claims_them(look, processes):
+def test_expired_jobs_are_discarded_by_the_worker_that_claims_them(look, processes):
     late = look.sync.enqueue(parts_of(look.app).registry.tasks["work"].using(expires=0.001), 1)
     fine = look.sync.enqueue(parts_of(look.app).registry.tasks["work"].using(expires=3600), 2)
     until(

@@ -13,7 +13,7 @@ CHAINS, SECONDS = 8, 30.0
 
 
 def flee(path: str) -> None:
-    """Whoever is left holds the lock of `path`."""
+    """Any process that is left has the lock of `path`."""
     lock = os.open(path, os.O_CREAT | os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)
     deadline = time.monotonic() + SECONDS

@@ -51,7 +51,7 @@ async def test_children_that_fork_and_flee_end_with_their_job(app, tmp_path, nam
     assert (job.state, job.result) == (("succeeded", "returned") if name == "flee_and_return" else ("cancelled", None))
 
 
-async def test_a_job_that_fills_its_pipes_is_not_held_up_by_them(app, tmp_path):
+async def test_a_job_that_fills_its_pipes_is_not_blocked_by_them(app, tmp_path):
     handle = await tasks.fill_the_pipe.enqueue(str(tmp_path / "done"))
     async with working(app, concurrency=2):
         job = await handle.wait(timeout=30)

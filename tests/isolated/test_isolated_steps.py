@@ -35,7 +35,7 @@ async def test_a_killed_child_goes_on_behind_its_steps_and_waits_without_a_proce
         assert await eventually(waiting_for, 30) == Waiting("signal", "go")
         job = await handle.job()
         assert sorted(step.name for step in job.steps if step.kind == "step") == ["a", "b"], "some run side by side"
-        assert {line.outcome for line in job.history} == {"failed", "snoozed", "parked"}
+        assert {line.outcome for line in job.history} == {"failed", "snoozed", "suspended"}
         assert await app.signal("go", {"by": "ann"}) == 1
         assert await handle.result(30) == ["mine", {"by": "ann"}]
     assert [(tmp_path / name).read_text() for name in "ab"] == [".", "."]

@@ -11,13 +11,13 @@ def test_a_failure_names_the_job_and_reports_its_whole_story():
     story.whole("innocent")
     story.enqueue("victim")
     story.claim("victim")
-    told = check(story.entries).explain()
-    assert "no_acknowledged_job_is_lost: job victim" in told
-    assert "claimed fence=1" in told
-    assert "innocent" not in told
+    reported = check(story.entries).explain()
+    assert "no_acknowledged_job_is_lost: job victim" in reported
+    assert "claimed fence=1" in reported
+    assert "innocent" not in reported
 
 
-def test_a_run_is_held_only_to_what_it_was_about():
+def test_a_run_is_checked_only_for_its_own_features():
     story = Story()
     story.enqueue()
     story.claim()

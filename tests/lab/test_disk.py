@@ -1,4 +1,4 @@
-"""A disk that fails to sync: what could not be made durable is not believed, and is told as what it is."""
+"""A disk that fails to sync: what could not be made durable is not believed, and is reported as such."""
 
 from __future__ import annotations
 

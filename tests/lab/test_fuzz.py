@@ -89,7 +89,7 @@ def test_bytes_are_a_value_of_their_type_or_refused(data, kind):
 
 @fuzzed
 @given(data=anything, codec=st.sampled_from(["json", "bytes", "custom", "cloudpickle", "?"]))
-def test_whatever_a_store_holds_can_be_shown(data, codec):
+def test_whatever_a_store_contains_can_be_shown(data, codec):
     msgspec.json.encode(shown(data, codec))
 
 

@@ -121,8 +121,8 @@ LATE = """
         def __del__(self, app=app, error=HoldfastError):
             try:
                 app.sync.enqueue("noop")
-            except error as told:
-                print(told)
+            except error as reported:
+                print(reported)
     builtins.late = Late()
 """
 

@@ -58,7 +58,7 @@ def right():
 
     yield "releases are not charged", released
 
-    def second_life(s):
+    def after_retry(s):
         s.enqueue()
         s.claim()
         s.settle(state="dead")
@@ -68,7 +68,7 @@ def right():
         s.settle(fence=2)
         s.end(fence=2, reset_count=1)
 
-    yield "an operator's retry opens a new life", second_life
+    yield "an operator's retry raises the reset count", after_retry
 
     def deleted(s):
         s.enqueue()

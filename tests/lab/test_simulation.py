@@ -42,7 +42,7 @@ REACHED = (
     "killed at a step",
     "killed at a time",
     "stopped past its lease",
-    "told to stop",
+    "stopped",
     "loops blocked past the lease",
     "poison jobs started",
     "jobs that ran into their timeout",
@@ -63,11 +63,11 @@ REACHED = (
     "jobs of flows that were not run",
     "jobs added to a flow that ran",
     "claims in limit keys",
-    "jobs that took turns by weight",
+    "jobs in fair order by weight",
     "jobs that waited for a signal",
     "signals that came too late for a job",
     "calls of one job for a while",
-    "jobs put aside for a pause",
+    "jobs deferred by a pause",
 )
 
 REGRESSIONS = {
@@ -154,7 +154,7 @@ PLANTED = {
     "no_limit_key_runs_more_than_it_may": (Limiter, "starts", lambda *_: 100),
     "no_limit_key_starts_more_often_than_it_may": (Limiter, "starts", lambda *_: 100),
     "a_flow_ends_with_its_last_job": (flow_members.FlowJobs, "count", count_as_planned),
-    "limit_keys_take_turns_by_their_weights": (Limiter, "turn", lambda self, limit_key, ends, now: now),
+    "limit_keys_are_served_by_their_weights": (Limiter, "position", lambda self, limit_key, ends, now: now),
     "a_step_is_remembered": (Memory, "find", lambda *_: None),
     "one_job_at_a_time_per_key": (Jobs, "_is_taken", lambda *_: False),
     "nobody_waits_any_more": (TaskPauses, "_free", free_nothing),

@@ -47,7 +47,7 @@ def wrong():
         s.whole()
         s.add(denied("j"))
 
-    yield "nothing_is_written_that_was_called_unwritten", "its program was told so", denied_to_its_program
+    yield "nothing_is_written_that_was_called_unwritten", "its program got that error", denied_to_its_program
 
     def end_called_unwritten(s):
         s.enqueue()

@@ -45,7 +45,7 @@ async def strays(store, server) -> list[str]:
             "holders",
             "chunks",
             "ended",
-            "parked",
+            "unsuccessful",
             "hours",
             "limit_key-opens",
             "limit_key-tat",
@@ -94,7 +94,7 @@ async def strays(store, server) -> list[str]:
     must(ids == {record.id for record in records.values()}, f"ids and jobs differ: {len(ids)} and {len(records)}")
     chunks = {int(chunk) for chunk in server.call("ZRANGE", head + "chunks", 0, -1)}
     must(chunks == {int(seq) // 256 for seq in records}, f"chunks are {chunks}")
-    for key in ("ended", "parked"):
+    for key in ("ended", "unsuccessful"):
         for member in server.call("ZRANGE", head + key, 0, -1):
             must(member.decode() in records, f"{key} has {member!r} of no job")
     for key in server.call("ZRANGE", head + "key-ends", 0, -1):

@@ -6,7 +6,7 @@ import sys
 
 from holdfast.core.clock import SystemClock
 from holdfast.testing.verbs import job, running
-from holdfast.worker.processes.process_table import lives, own_start
+from holdfast.worker.processes.process_table import is_alive, own_start
 from support.eventually import eventually
 from support.time_namespace import inside
 
@@ -40,9 +40,9 @@ asyncio.run(main(sys.argv[1]))
 WATCH = """
 import os, sys
 from holdfast.core.clock import SystemClock
-from holdfast.worker.processes.process_table import lives, own_start
+from holdfast.worker.processes.process_table import is_alive, own_start
 
-print(SystemClock().boot(), lives(int(sys.argv[1]), sys.argv[2]), os.getpid(), own_start(), flush=True)
+print(SystemClock().boot(), is_alive(int(sys.argv[1]), sys.argv[2]), os.getpid(), own_start(), flush=True)
 sys.stdin.read()
 """
 UNSHARE_AGAIN = """
@@ -87,7 +87,7 @@ def test_the_time_since_boot_and_a_process_are_the_same_in_every_time_namespace(
     command = inside(sys.executable, "-c", WATCH, str(os.getpid()), own_start())
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watching:
         boot, sees_this_process, pid, start = watching.stdout.readline().split()
-        seen_here = lives(int(pid), start)
+        seen_here = is_alive(int(pid), start)
     assert before < int(boot) < SystemClock().boot()
     assert sees_this_process == "True"
     assert seen_here

@@ -31,7 +31,7 @@ def some_topics(harness, *more):
 def beside_the_reference(harness, examples):
     """The state machine, with so many examples (in `make test` a third) unless HOLDFAST_EXAMPLES says how many.
 
-    Its time-out is far away: Hypothesis takes an interruption for a failure, and tells a story of something else.
+    Its time-out is far away: Hypothesis takes an interruption for a failure, and reports another one.
     """
     case = state_machine(harness)
     if "HOLDFAST_EXAMPLES" not in os.environ:

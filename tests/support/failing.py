@@ -1,4 +1,4 @@
-"""A store that goes away at a chosen call, and comes back when it is told to."""
+"""A store that goes away at a chosen call, and comes back on demand."""
 
 from __future__ import annotations
 

@@ -15,16 +15,16 @@ class QuickServer(uvicorn.Server):
     """Notices at once that it is to exit, and ends once its connections and tasks have ended."""
 
     _exits: asyncio.Event | None = None
-    _told = False
+    _exit_asked = False
 
     @property
     def should_exit(self) -> bool:
-        return self._told
+        return self._exit_asked
 
     @should_exit.setter
-    def should_exit(self, told: bool) -> None:
-        self._told = told
-        if told and self._exits is not None:
+    def should_exit(self, exit_asked: bool) -> None:
+        self._exit_asked = exit_asked
+        if exit_asked and self._exits is not None:
             self._exits.set()
 
     async def main_loop(self) -> None:

@@ -14,9 +14,9 @@ class ManualLink(Link):
 
     async def run(self, script, args=(), then=None, **options):
         seconds, micros = divmod(self.clock.now(), 1_000_000)
-        told = script.text.replace(b"call('TIME')", b"{%d, %d}" % (seconds, micros))
-        assert told != script.text
-        return await super().run(Script(script.name, told, b"0" * 40), args, then, **options)
+        changed = script.text.replace(b"call('TIME')", b"{%d, %d}" % (seconds, micros))
+        assert changed != script.text
+        return await super().run(Script(script.name, changed, b"0" * 40), args, then, **options)
 
 
 class ManualStore(RedisStore):

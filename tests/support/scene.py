@@ -76,7 +76,7 @@ def _check(order: int) -> None:
 
 
 async def fill(app: Holdfast, scale: int = 1) -> None:
-    """Jobs in every state but running; whoever runs a worker beside it gets those too."""
+    """Jobs in every state but running; a worker that runs beside it gets those too."""
     task = parts_of(app).registry.tasks
     call = app.call
     made = [call(task["send_invoice"], 1000 + n, "2026-10") for n in range(60 * scale)]

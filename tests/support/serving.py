@@ -25,7 +25,7 @@ ALL = frozenset({"read", "submit", "work", "operate"})
 
 
 class Auth:
-    """Lets in whoever has a token, each with its roles; everybody where there is none."""
+    """Accepts each known token with its roles, or every request if there is no token."""
 
     def __init__(self, roles: dict[str, frozenset[str]] | None) -> None:
         self.roles = roles

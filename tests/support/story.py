@@ -16,7 +16,7 @@ LEASE = 10.0
 
 
 class Story:
-    """A history, told step by step; every step takes a second."""
+    """A history, written step by step; every step takes a second."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []

@@ -14,7 +14,7 @@ INSIDE: dict[type, set[str]] = {
     Node: {"about", "is_first"},
     Flows: {
         "add",
-        "carry_on",
+        "process_now",
         "delete",
         "enqueue",
         "in_the_making",

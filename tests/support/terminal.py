@@ -114,7 +114,7 @@ class Terminal:
         return [json.loads(file.read_text())["pid"] for file in self.folder.glob("state/holdfast/*.json")]
 
     def process_table(self) -> dict[int, str]:
-        """Every living process that was started from this terminal, whoever started it: its command by its id."""
+        """Every living process that was started from this terminal, directly or not: its command by its id."""
         found: dict[int, str] = {}
         mark = f"TERMINAL_TEST={self.mark}".encode()
         for folder in Path("/proc").iterdir():

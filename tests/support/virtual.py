@@ -20,7 +20,7 @@ class _Jumping(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None):
         if timeout is None:
-            raise RuntimeError("nothing is due and nothing can come: everybody waits for somebody else")
+            raise RuntimeError("nothing is due and nothing can come: a deadlock")
         self.loop.now += max(timeout, 0.0)
         return []
 

@@ -26,8 +26,8 @@ class Scene:
         self.clock = ManualClock()
         self.slots = Slots(size, isolate_quarantined=isolate_quarantined)
         self.answers, self.asks, self.fresh, self.waiting_for, self.idle = [], [], 0, [], [True]
-        holds = SimpleNamespace(fresh=self._fresh)
-        session = SimpleNamespace(outages=Outages(self.clock), holds=holds, clock=self.clock, entropy=Entropy(1))
+        pauses = SimpleNamespace(fresh=self._fresh)
+        session = SimpleNamespace(outages=Outages(self.clock), task_pauses=pauses, clock=self.clock, entropy=Entropy(1))
         leases = SimpleNamespace(holder=build.holder("ann", LEASE), claim=self._claim)
         freeing = SimpleNamespace(idle=self._idle)
         self.claimer = Claimer(

@@ -92,7 +92,7 @@ def test_typed_values_come_back(values):
 
 
 @given(st.lists(good, min_size=1, max_size=4), st.dictionaries(text.filter(lambda name: name not in "*ab"), good))
-def test_calls_come_back_a_caller_wrote_them(args, kwargs):
+def test_calls_are_decoded_as_they_were_written(args, kwargs):
     arguments = Arguments(spread)
     call = (tuple(args), kwargs)
     assert arguments.decode(arguments.encode(*call)) == call

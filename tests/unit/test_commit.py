@@ -1,4 +1,4 @@
-"""Group commit, in front of a store that answers when it is told to."""
+"""Group commit, in front of a store whose answers the test gives."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import build
 
 
-class ToldStore:
+class ManualStore:
     """Has nothing but `write`, which waits until the test answers it."""
 
     def __init__(self):
@@ -24,18 +24,18 @@ class ToldStore:
         self.answers = []
 
     async def write(self, batch):
-        told = asyncio.get_running_loop().create_future()
+        answer = asyncio.get_running_loop().create_future()
         self.writes.append(batch)
-        self.answers.append(told)
-        return await told
+        self.answers.append(answer)
+        return await answer
 
     def answer(self, **given):
         """Answer the oldest write that waits: yes to everything, but for what is given."""
-        number = next(i for i, told in enumerate(self.answers) if not told.done())
+        number = next(i for i, answer in enumerate(self.answers) if not answer.done())
         self.answers[number].set_result(yes(self.writes[number], **given))
 
     def fail(self, error):
-        next(told for told in self.answers if not told.done()).set_exception(error)
+        next(answer for answer in self.answers if not answer.done()).set_exception(error)
 
 
 class FakeStore:
@@ -66,7 +66,7 @@ def yes(batch, **given):
 
 @pytest.fixture
 def store():
-    return ToldStore()
+    return ManualStore()
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def build_batch(**fields):
     return Batch(**fields)
 
 
-async def turns(count=10):
+async def loop_steps(count=10):
     """Let everything that is ready to run, run."""
     for _ in range(count):
         await asyncio.sleep(0)
@@ -112,22 +112,22 @@ def ids(batch):
 
 async def test_a_lone_enqueue_is_one_write_that_leaves_at_once(commit, store):
     waiting = enqueue(commit, "a")
-    await turns(3)
+    await loop_steps(3)
     assert [ids(batch) for batch in store.writes] == [["a"]]
     store.answer()
     assert await waiting == [Inserted("created", "a")]
-    await turns()
+    await loop_steps()
     assert len(store.writes) == 1
 
 
 async def test_enqueues_during_a_write_leave_together_when_it_returns(commit, store):
     first = enqueue(commit, "first")
-    await turns()
+    await loop_steps()
     rest = [enqueue(commit, f"job {n}") for n in range(100)]
-    await turns()
+    await loop_steps()
     assert len(store.writes) == 1
     store.answer()
-    await turns()
+    await loop_steps()
     assert len(store.writes) == 2
     assert ids(store.writes[1]) == [f"job {n}" for n in range(100)]
     store.answer()
@@ -137,11 +137,11 @@ async def test_enqueues_during_a_write_leave_together_when_it_returns(commit, st
 
 async def test_every_caller_gets_the_answers_to_what_it_asked(commit, store):
     blocker = enqueue(commit, "blocker")
-    await turns()
+    await loop_steps()
     one, two, three = enqueue(commit, "a", "b"), enqueue(commit), enqueue(commit, "c")
-    await turns()
+    await loop_steps()
     store.answer()
-    await turns()
+    await loop_steps()
     store.answer(inserts=[Inserted("created", "a"), Inserted("existing", "old"), Inserted("full", "c")])
     assert await one == [Inserted("created", "a"), Inserted("existing", "old")]
     assert await two == []
@@ -151,7 +151,7 @@ async def test_every_caller_gets_the_answers_to_what_it_asked(commit, store):
 
 async def test_all_kinds_of_operations_share_a_write(commit, store, claimed):
     blocker = enqueue(commit, "blocker")
-    await turns()
+    await loop_steps()
     waiting = [
         enqueue(commit, "a"),
         asyncio.create_task(commit.note(build.says(claimed, pid=1))),
@@ -159,9 +159,9 @@ async def test_all_kinds_of_operations_share_a_write(commit, store, claimed):
         asyncio.create_task(commit.change([build.deletion(claimed)])),
         asyncio.create_task(commit.claim(build.ask())),
     ]
-    await turns()
+    await loop_steps()
     store.answer()
-    await turns()
+    await loop_steps()
     batch = store.writes[1]
     assert [len(part) for part in (batch.inserts, batch.notes, batch.settles, batch.changes, batch.asks)] == [1] * 5
     store.answer(notes=[False], settles=[False], changes=[False])
@@ -171,12 +171,12 @@ async def test_all_kinds_of_operations_share_a_write(commit, store, claimed):
 
 async def test_settlements_are_written_in_the_order_they_were_made(commit, store, claimed):
     blocker = enqueue(commit, "blocker")
-    await turns()
+    await loop_steps()
     said = []
     for nonce in range(50):
         commit.settle_soon(build.succeeded(claimed, nonce=nonce), said.append)
     store.answer()
-    await turns()
+    await loop_steps()
     assert [end.nonce for end in store.writes[1].settles] == list(range(50))
     store.answer(settles=[nonce % 2 == 0 for nonce in range(50)])
     await commit.drain()
@@ -186,16 +186,16 @@ async def test_settlements_are_written_in_the_order_they_were_made(commit, store
 
 async def test_a_flood_leaves_in_bounded_batches_in_order(commit, store):
     blocker = enqueue(commit, "blocker")
-    await turns()
+    await loop_steps()
     flood = [enqueue(commit, f"job {n}") for n in range(PAGE + 200)]
     claiming = asyncio.create_task(commit.claim(build.ask()))
-    await turns()
+    await loop_steps()
     store.answer()
-    await turns()
+    await loop_steps()
     assert len(store.writes[1].inserts) == PAGE
     assert len(store.writes[1].asks) == 1, "a claim does not wait behind a flood of enqueues"
     store.answer()
-    await turns()
+    await loop_steps()
     store.answer()
     await asyncio.gather(blocker, claiming, *flood)
     assert ids(store.writes[1]) + ids(store.writes[2]) == [f"job {n}" for n in range(PAGE + 200)]
@@ -203,18 +203,18 @@ async def test_a_flood_leaves_in_bounded_batches_in_order(commit, store):
 
 async def test_nothing_to_do_writes_nothing(commit, store):
     await commit.drain()
-    await turns()
+    await loop_steps()
     assert store.writes == []
 
 
 async def test_drain_waits_for_what_is_in_flight_and_for_what_gathered(commit, store):
     first = enqueue(commit, "a")
-    await turns()
+    await loop_steps()
     second = enqueue(commit, "b")
     draining = asyncio.create_task(commit.drain())
-    await turns()
+    await loop_steps()
     store.answer()
-    await turns()
+    await loop_steps()
     assert not draining.done()
     store.answer()
     await draining
@@ -236,9 +236,9 @@ async def test_an_operation_that_fails_in_a_batch_fails_alone():
     good, bad, fine = enqueue(commit, "good"), enqueue(commit, "bad"), enqueue(commit, "fine")
     assert await good == [Inserted("created", "good")]
     assert await fine == [Inserted("created", "fine")]
-    with pytest.raises(StoreUnavailable, match="the store failed: ValueError: cannot be stored") as told:
+    with pytest.raises(StoreUnavailable, match="the store failed: ValueError: cannot be stored") as raised:
         await bad
-    assert isinstance(told.value.__cause__, ValueError)
+    assert isinstance(raised.value.__cause__, ValueError)
 
 
 async def test_a_settlement_that_fails_does_not_keep_others_from_being_written(claimed):
@@ -255,13 +255,13 @@ async def test_a_settlement_that_fails_does_not_keep_others_from_being_written(c
 
 
 async def test_a_note_that_nobody_waits_for_may_fail_in_silence(claimed):
-    told = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    reported = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     commit = GroupCommit(FakeStore(lambda _: InvalidJob("no")), Entropy(1))
     commit.note_soon(build.says(claimed, pid=1))
     await commit.drain()
     gc.collect()
-    assert told == []
+    assert reported == []
 
 
 async def test_an_error_of_our_own_reaches_its_caller_as_it_is():
@@ -277,12 +277,12 @@ async def test_a_broken_callback_harms_nobody_else(commit, store, claimed):
     said = []
     commit.settle_soon(build.succeeded(claimed), broken)
     commit.settle_soon(build.succeeded(claimed), said.append)
-    await turns()
+    await loop_steps()
     store.answer()
-    await turns()
+    await loop_steps()
     assert said == [True]
     enqueued = enqueue(commit, "a")
-    await turns()
+    await loop_steps()
     store.answer()
     assert await enqueued == [Inserted("created", "a")]
 
@@ -292,14 +292,14 @@ async def test_a_broken_callback_harms_nobody_else(commit, store, claimed):
 
 async def test_an_unavailable_store_is_reported_to_everybody_once_and_nothing_is_sent_again(commit, store, claimed):
     first, said = enqueue(commit, "a"), []
-    await turns()
+    await loop_steps()
     store.fail(StoreUnavailable("the disk is full"))
     commit.settle_soon(build.succeeded(claimed), said.append)
     with pytest.raises(StoreUnavailable, match="the disk is full"):
         await first
-    await turns()
+    await loop_steps()
     store.fail(StoreUnavailable("still full"))
-    await turns()
+    await loop_steps()
     assert str(said[0]) == "still full"
     assert len(store.writes) == 2
 
@@ -307,12 +307,12 @@ async def test_an_unavailable_store_is_reported_to_everybody_once_and_nothing_is
 async def test_after_an_outage_everything_works_again(commit, store):
     for _ in range(3):
         failed = enqueue(commit, "a")
-        await turns()
+        await loop_steps()
         store.fail(StoreUnavailable("down"))
         with pytest.raises(StoreUnavailable):
             await failed
     worked = enqueue(commit, "a")
-    await turns()
+    await loop_steps()
     store.answer()
     assert await worked == [Inserted("created", "a")]
 
@@ -370,9 +370,9 @@ async def test_a_change_that_is_refused_when_it_is_sent_again_may_have_been_made
 async def test_an_outcome_that_stays_unknown_is_never_called_unwritten():
     answers = iter([OutcomeUnknown("the answer was lost"), *[StoreUnavailable("down")] * 3, None])
     commit = GroupCommit(FakeStore(lambda _: next(answers)), Entropy(1))
-    with pytest.raises(OutcomeUnknown, match="the answer was lost") as told:
+    with pytest.raises(OutcomeUnknown, match="the answer was lost") as raised:
         await enqueue(commit, "a")
-    assert told.value.retry_safe
+    assert raised.value.retry_safe
     assert await enqueue(commit, "a") == [Inserted("created", "a")]
 
 
@@ -426,15 +426,15 @@ async def test_a_repeated_settlement_is_recognised_by_the_store():
 # -- a caller is cancelled
 
 
-async def test_an_enqueue_that_was_given_up_before_its_turn_is_never_written(commit, store):
+async def test_an_enqueue_that_was_given_up_before_its_commit_is_never_written(commit, store):
     first = enqueue(commit, "first")
-    await turns()
+    await loop_steps()
     given_up, kept = enqueue(commit, "given up"), enqueue(commit, "kept")
-    await turns()
+    await loop_steps()
     given_up.cancel()
-    await turns()
+    await loop_steps()
     store.answer()
-    await turns()
+    await loop_steps()
     assert ids(store.writes[1]) == ["kept"]
     store.answer()
     await asyncio.gather(first, kept)
@@ -442,9 +442,9 @@ async def test_an_enqueue_that_was_given_up_before_its_turn_is_never_written(com
 
 async def test_a_caller_that_is_cancelled_in_flight_does_not_disturb_the_others(commit, store):
     given_up, kept = enqueue(commit, "a"), enqueue(commit, "b")
-    await turns()
+    await loop_steps()
     given_up.cancel()
-    await turns()
+    await loop_steps()
     store.answer()
     assert await kept == [Inserted("created", "b")]
 
@@ -454,7 +454,7 @@ async def test_who_gave_up_a_note_an_end_or_a_change_in_flight_does_not_disturb_
     commit, store, claimed, outage
 ):
     first = enqueue(commit, "0")
-    await turns()
+    await loop_steps()
     calls = (
         lambda: commit.note(build.says(claimed, progress=b"1")),
         lambda: commit.settle(build.succeeded(claimed)),
@@ -463,23 +463,23 @@ async def test_who_gave_up_a_note_an_end_or_a_change_in_flight_does_not_disturb_
     given_up, kept = ([asyncio.create_task(call()) for call in calls] for _ in range(2))
     store.answer()
     await first
-    await turns()
+    await loop_steps()
     for one in given_up:
         one.cancel()
-    await turns()
+    await loop_steps()
     store.answer() if outage is None else store.fail(outage)
     answers = await asyncio.wait_for(asyncio.gather(*kept, return_exceptions=True), 5)
     assert answers == ([True, True, [True]] if outage is None else [outage] * 3)
     assert all(one.cancelled() for one in given_up)
 
 
-async def test_a_claim_that_was_given_up_before_its_turn_is_never_asked(commit, store):
+async def test_a_claim_that_was_given_up_before_its_commit_is_never_asked(commit, store):
     first = enqueue(commit, "first")
-    await turns()
+    await loop_steps()
     claiming = asyncio.create_task(commit.claim(build.ask()))
-    await turns()
+    await loop_steps()
     claiming.cancel()
-    await turns()
+    await loop_steps()
     store.answer()
     await first
     await commit.drain()
@@ -494,11 +494,11 @@ def released(store, claimed):
 
 async def test_jobs_of_a_claimer_that_is_cancelled_in_flight_go_back(commit, store, claimed):
     claiming = asyncio.create_task(commit.claim(build.ask()))
-    await turns()
+    await loop_steps()
     claiming.cancel()
-    await turns()
+    await loop_steps()
     store.answer(asks=[Claims([claimed])])
-    await turns()
+    await loop_steps()
     assert released(store, claimed)
     store.answer()
     await commit.drain()
@@ -506,7 +506,7 @@ async def test_jobs_of_a_claimer_that_is_cancelled_in_flight_go_back(commit, sto
 
 async def test_jobs_of_a_claimer_that_is_cancelled_as_its_answer_arrives_go_back(commit, store, claimed):
     claiming = asyncio.create_task(commit.claim(build.ask()))
-    await turns()
+    await loop_steps()
     store.answer(asks=[Claims([claimed])])
     # Cancelled in the one moment between the answer and the claimer's waking.
     while not claiming.done():
@@ -514,7 +514,7 @@ async def test_jobs_of_a_claimer_that_is_cancelled_as_its_answer_arrives_go_back
             claiming.cancel()
         await asyncio.sleep(0)
     assert claiming.cancelled()
-    await turns()
+    await loop_steps()
     assert released(store, claimed)
     store.answer()
     await commit.drain()
@@ -526,7 +526,7 @@ async def test_a_cancelled_claimer_on_a_real_store_strands_nothing_whenever_it_i
         commit = GroupCommit(store, Entropy(1))
         await commit.insert([build.new_job("a"), build.new_job("b")])
         claiming = asyncio.create_task(commit.claim(build.ask(limit=5)))
-        await turns(steps)
+        await loop_steps(steps)
         claiming.cancel()
         [ended] = await asyncio.gather(claiming, return_exceptions=True)
         await commit.drain()

@@ -200,9 +200,9 @@ async def test_the_guard_is_not_asked_about_claims_and_their_ends(store, guarded
 async def test_a_change_can_be_checked_before_it_is_made(store, guarded):
     await GroupCommit(store, Entropy(1)).insert([new_job("fine")])
     [fine] = await store.get(["fine"])
-    commit, told = GroupCommit(store, Entropy(1)), guarded.copy()
+    commit, before = GroupCommit(store, Entropy(1)), guarded.copy()
     await commit.check([change(fine, meta={"a": 1})])
-    assert guarded[len(told) :] == [([], ["fine"])]
+    assert guarded[len(before) :] == [([], ["fine"])]
     assert [one.meta for one in await store.get(["fine"])] == [{}]
 
 

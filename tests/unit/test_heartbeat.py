@@ -18,7 +18,7 @@ LEASE = 0.03
 
 
 class Reported:
-    """What a heartbeat tells its worker; it goes on for as long as `lives` is true."""
+    """What a heartbeat reports to its worker; it repeats while `lives` is true."""
 
     def __init__(self):
         self.known, self.failures, self.lives = [], 0, True
@@ -32,7 +32,7 @@ class Reported:
 
 
 class Failing(MemoryStore):
-    """Fails so many beats, as told; `hangs` keeps each of them without an answer."""
+    """Fails a number of heartbeats; `hangs` leaves each of them without an answer."""
 
     fails, heartbeats, hangs, opened = 0, 0, False, 0
 
@@ -51,56 +51,56 @@ class Failing(MemoryStore):
         return await super().heartbeat(holders)
 
 
-def new_heartbeat(store, told):
+def new_heartbeat(store, reported):
     outages = Outages(SystemClock())
     return Heartbeat(
-        store, build.holder("ann", LEASE), lambda: frozenset({"job"}), told.after, told.failed, outages=outages
+        store, build.holder("ann", LEASE), lambda: frozenset({"job"}), reported.after, reported.failed, outages=outages
     )
 
 
-async def test_a_heartbeat_heartbeats_until_it_is_stopped_and_closes_its_store():
-    store, told = Failing(), Reported()
-    one = new_heartbeat(store, told)
+async def test_a_heartbeat_repeats_until_it_is_stopped_and_closes_its_store():
+    store, reported = Failing(), Reported()
+    one = new_heartbeat(store, reported)
     one.start()
     await eventually(lambda: store.heartbeats >= 3)
     assert [seen.holder.id for seen in await store.holders()] == ["ann"]
     await one.stopped()
     assert not one._thread.is_alive()
     heartbeats = store.heartbeats
-    assert (set(told.known), told.failures, store.opened) == ({frozenset({"job"})}, 0, 0)
+    assert (set(reported.known), reported.failures, store.opened) == ({frozenset({"job"})}, 0, 0)
     one.stop()
     assert store.heartbeats == heartbeats
 
 
 async def test_a_heartbeat_that_is_no_longer_wanted_ends_by_itself():
-    store, told = Failing(), Reported()
-    told.lives = False
-    one = new_heartbeat(store, told)
+    store, reported = Failing(), Reported()
+    reported.lives = False
+    one = new_heartbeat(store, reported)
     one.start()
     await eventually(lambda: not one._thread.is_alive())
     assert (store.heartbeats, store.opened) == (1, 0)
 
 
 async def test_a_heartbeat_that_fails_is_reported_and_sent_again():
-    store, told = Failing(), Reported()
+    store, reported = Failing(), Reported()
     store.fails = 2
-    one = new_heartbeat(store, told)
+    one = new_heartbeat(store, reported)
     one.start()
-    await eventually(lambda: told.known)
+    await eventually(lambda: reported.known)
     await one.stopped()
-    assert told.failures == 2
+    assert reported.failures == 2
     assert store.heartbeats >= 3
 
 
 async def test_a_heartbeat_without_an_answer_is_given_up(monkeypatch):
     monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.01)
-    store, told = Failing(), Reported()
+    store, reported = Failing(), Reported()
     store.hangs = True
-    one = new_heartbeat(store, told)
+    one = new_heartbeat(store, reported)
     one.start()
-    await eventually(lambda: told.failures >= 2)
+    await eventually(lambda: reported.failures >= 2)
     await one.stopped()
-    assert not told.known
+    assert not reported.known
 
 
 async def test_a_heartbeat_that_cannot_start_says_so(monkeypatch):
@@ -135,7 +135,7 @@ class Heard:
 async def test_how_long_a_heartbeat_may_take_and_when_the_next_one_comes(
     monkeypatch, lease, patience, pause, pause_after_failure
 ):
-    store, told, heard, spans = Failing(), Reported(), Heard(), []
+    store, reported, heard, spans = Failing(), Reported(), Heard(), []
     store.fails, timeout = 1, asyncio.timeout
 
     def noted(seconds):
@@ -143,9 +143,9 @@ async def test_how_long_a_heartbeat_may_take_and_when_the_next_one_comes(
         return timeout(min(seconds, 0.05))
 
     monkeypatch.setattr(heartbeat.asyncio, "timeout", noted)
-    one = Heartbeat(store, build.holder("ann", lease), frozenset, told.after, told.failed, outages=heard)
+    one = Heartbeat(store, build.holder("ann", lease), frozenset, reported.after, reported.failed, outages=heard)
     one.start()
-    await eventually(lambda: len(told.known) >= 2)
+    await eventually(lambda: len(reported.known) >= 2)
     await one.stopped()
     assert spans[:5] == pytest.approx([patience, pause_after_failure, patience, pause, patience])
     assert heard.said[:2] == [("failed", "heartbeat", "away"), ("worked", "heartbeat")]
@@ -153,26 +153,26 @@ async def test_how_long_a_heartbeat_may_take_and_when_the_next_one_comes(
 
 async def test_a_heartbeat_without_an_answer_says_how_long_it_was_waited_for(monkeypatch):
     monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.02)
-    store, told, heard = Failing(), Reported(), Heard()
+    store, reported, heard = Failing(), Reported(), Heard()
     store.hangs = True
-    one = Heartbeat(store, build.holder("ann", LEASE), frozenset, told.after, told.failed, outages=heard)
+    one = Heartbeat(store, build.holder("ann", LEASE), frozenset, reported.after, reported.failed, outages=heard)
     one.start()
     await eventually(lambda: heard.said)
     await one.stopped()
     assert heard.said[0] == ("failed", "heartbeat", "the store did not answer a heartbeat within 0.02 s")
 
 
-async def test_who_stops_a_heartbeat_waits_until_its_store_is_closed():
+async def test_stopping_a_heartbeat_waits_until_its_store_is_closed():
     class Slow(Failing):
         async def close(self):
             await asyncio.sleep(0.05)
             await super().close()
 
     for stop in (Heartbeat.stopped, lambda one: asyncio.to_thread(one.stop)):
-        store, told = Slow(), Reported()
-        one = new_heartbeat(store, told)
+        store, reported = Slow(), Reported()
+        one = new_heartbeat(store, reported)
         one.start()
-        await eventually(lambda told=told: told.known)
+        await eventually(lambda reported=reported: reported.known)
         assert store.opened == 1
         await stop(one)
         assert (store.opened, one._thread.is_alive()) == (0, False)
@@ -188,9 +188,9 @@ async def test_a_store_that_cannot_be_opened_is_tried_again_and_closed_once():
                 raise StoreUnavailable("not yet")
             await super().open()
 
-    store, told = Closed(), Reported()
-    one = new_heartbeat(store, told)
+    store, reported = Closed(), Reported()
+    one = new_heartbeat(store, reported)
     one.start()
-    await eventually(lambda: len(told.known) >= 3)
+    await eventually(lambda: len(reported.known) >= 3)
     await one.stopped()
-    assert (store.tries, store.opened, told.failures) == (2, 0, 1)
+    assert (store.tries, store.opened, reported.failures) == (2, 0, 1)

@@ -74,7 +74,7 @@ async def test_a_lost_claim_writes_no_more():
     assert len(sink.notes) == 1
 
 
-async def test_somebody_who_keeps_the_pipe_open_does_not_hold_up_the_end():
+async def test_a_process_that_keeps_the_pipe_open_does_not_delay_the_end():
     sink = Sink()
     printer, child = printer_with(sink)
     os.write(child, b"kept open")

@@ -84,7 +84,7 @@ async def test_a_run_that_began_after_the_heartbeat_is_not_lost(scene):
     assert run.why is None
 
 
-async def test_a_run_that_has_ended_since_the_heartbeat_is_nobodys_concern(scene):
+async def test_a_run_that_ended_since_the_heartbeat_is_ignored(scene):
     run = await scene.runs("ended")
     known = scene.leases.before_heartbeat()
     scene.slots.remove(run)
@@ -116,7 +116,7 @@ async def recovered(scene, by):
         assert await settle(scene.store, build.swept(one, crashes=-2))
 
 
-async def test_a_job_that_was_taken_from_a_worker_that_lives_runs_as_before(scene):
+async def test_a_job_taken_from_a_live_worker_runs_as_before(scene):
     await scene.runs("taken")
     await recovered(scene, "ann")
     assert (await job(scene.store, "taken")).quarantined
@@ -174,7 +174,7 @@ async def test_a_cancellation_of_what_does_not_run_here_any_more_harms_nobody(sc
 # -- claims that never arrived
 
 
-async def test_a_claim_that_never_arrived_is_given_back_after_half_a_heartbeat(scene):
+async def test_a_claim_that_never_arrived_is_released_after_half_a_heartbeat(scene):
     record = await running(scene.store, "stray", scene.leases.holder)
     scene.heard(held(record))
     scene.clock.advance(LEASE / 6)

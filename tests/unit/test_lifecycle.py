@@ -1,4 +1,4 @@
-"""The rules of a job's life, without a store."""
+"""The rules of the job lifecycle, without a store."""
 
 import msgspec
 import pytest
@@ -71,8 +71,8 @@ OUTCOMES = {
     "dead": Outcome.dead("Boom"),
     "snoozed": Outcome.snoozed(8.0),
     "released": Outcome.released(),
-    "parked": Outcome.parked("signal:go"),
-    "parked for a while": Outcome.parked("signal:go", 8.0),
+    "suspended": Outcome.suspended("signal:go"),
+    "suspended for a while": Outcome.suspended("signal:go", 8.0),
     "paused": Outcome.paused("pause:work"),
     "expired": Outcome.expired("expired"),
     "cancelled": Outcome.cancelled(),
@@ -105,8 +105,8 @@ terminal_states = st.sampled_from(sorted(TERMINAL))
         ("dead", State.DEAD, State.DEAD),
         ("snoozed", State.SCHEDULED, State.SCHEDULED),
         ("released", State.QUEUED, State.QUEUED),
-        ("parked", State.BLOCKED, State.BLOCKED),
-        ("parked for a while", State.SCHEDULED, State.SCHEDULED),
+        ("suspended", State.BLOCKED, State.BLOCKED),
+        ("suspended for a while", State.SCHEDULED, State.SCHEDULED),
         ("paused", State.BLOCKED, State.BLOCKED),
         ("expired", State.CANCELLED, State.CANCELLED),
         ("cancelled", State.CANCELLED, State.CANCELLED),
@@ -152,7 +152,7 @@ def test_the_attempt_never_falls_below_zero_and_never_rises_at_the_end(record, o
     assert 0 <= end(record, outcome).attempt <= record.attempt
 
 
-GIVEN_BACK = ("released", "snoozed", "parked", "paused")
+GIVEN_BACK = ("released", "snoozed", "suspended", "paused")
 
 
 @given(claims, st.sampled_from([OUTCOMES[kind] for kind in GIVEN_BACK]))
@@ -180,7 +180,7 @@ def test_only_success_has_a_result_and_only_failure_a_new_error(record, outcome)
         assert ended.error
 
 
-# -- the whole of a life
+# -- whole lifecycles
 
 
 @given(
@@ -210,7 +210,7 @@ def test_only_crashes_in_a_row_while_alone_make_a_job_poisonous(limit, ends):
     for kind in ends:
         if kind == "lost":
             crashes += 1
-        elif kind != "released":  # a report of any kind is a sign of life; a release is no run at all
+        elif kind != "released":  # any report shows that the process runs; a release is no run at all
             crashes = 0
         # Any neighbour may cause the first crash, another quarantined job the next two; then the job runs alone.
         alone_crashes = crashes - 3
@@ -313,7 +313,7 @@ def test_a_pause_keeps_everything_and_says_what_it_waits_for():
         ({"extra": b'{"expires_in":0.000005}'}, True),
         ({"extra": b'{"expires_in":0.000005}', "created_at": 1}, False),
         ({"extra": b'{"expires_at":5}', "checkpoint": b"1"}, False),
-        ({"extra": b'{"expires_at":5}', "history": (Attempt(0, 1, 0, "w", 1, 2, "parked"),)}, False),
+        ({"extra": b'{"expires_at":5}', "history": (Attempt(0, 1, 0, "w", 1, 2, "suspended"),)}, False),
         ({"extra": b'{"expires_at":5}', "history": (Attempt(0, 1, 0, "w", 1, 2, "failed"),)}, True),
     ],
 )
@@ -327,7 +327,7 @@ def test_an_expired_job_ends_cancelled_and_was_never_started():
     assert ended.error == "expired: it did not start before 1970-01-01 00:00:00.000+00:00"
 
 
-def test_a_caller_retries_an_ended_job_wants_it_though_it_expired():
+def test_a_retry_of_an_expired_job_removes_its_expiry():
     record = job(state=State.CANCELLED, extra=b'{"expires_at":5,"flow":"f"}')
     assert retry(record).patch.extra == b'{"flow":"f"}'
 
@@ -354,7 +354,7 @@ def test_the_dead_stay_until_purged_and_the_rest_for_the_retention():
 
 
 @given(claims, outcomes)
-def test_where_a_waiting_end_turns_into_a_cancellation_it_is_kept_like_one(record, outcome):
+def test_a_waiting_end_that_becomes_a_cancellation_is_kept_like_one(record, outcome):
     ended = end(record, outcome)
     if ended.state in WAITING:
         assert ended.cancelled_keep == RULES.retention
@@ -421,7 +421,7 @@ def test_an_ended_job_cannot_be_cancelled_or_annotated(record, state):
 
 
 @given(claims, terminal_states)
-def test_retrying_an_ended_job_opens_a_new_life(record, state):
+def test_retrying_an_ended_job_raises_its_reset_count(record, state):
     record = msgspec.structs.replace(record, state=state, finished_at=9)
     patch = retry(record).patch
     assert (patch.state, patch.attempt, patch.reset_count, patch.delay) == (
@@ -506,7 +506,7 @@ def test_a_running_attempt_is_not_yet_history():
     assert history(job()) == ()
 
 
-def test_failures_are_those_of_this_life_and_a_dead_end_that_ran_is_one():
+def test_failures_count_since_the_last_reset_and_include_a_dead_end_that_ran():
     failed = Attempt(2, 2, 0, None, 1, 2, "failed")
     assert failures(job()) == 0
     assert failures(job(history=(failed,))) == 2
@@ -525,7 +525,7 @@ def test_a_job_was_updated_when_it_last_moved_or_was_changed():
     assert updated_at(job(started_at=5, changed_at=3)) == 5
 
 
-def test_a_new_life_keeps_no_more_history_than_the_limit():
+def test_a_reset_keeps_no_more_history_than_the_limit():
     line = Attempt(1, 2, 1, None, 1, 2, "failed")
     record = job(state=State.DEAD, finished_at=9, history=(line,) * HISTORY_LIMIT)
     kept = retry(record).patch.history

@@ -1,4 +1,4 @@
-"""The rules of a limit key, alone: how far back a turn may lie, and when to look again at what is held."""
+"""The rules of a limit key, alone: how far back a position may lie, and when to check deferred jobs again."""
 
 import pytest
 
@@ -15,22 +15,22 @@ NOW = 10 * LAG
 FAIR = LimitKey("a", weight=1)
 
 
-def test_a_new_limit_key_stands_at_the_head_of_its_queue():
-    assert Limiter().turn(FAIR, (NOW - 5, NOW), NOW) == NOW - 5
+def test_a_new_limit_key_starts_at_the_head_of_its_queue():
+    assert Limiter().position(FAIR, (NOW - 5, NOW), NOW) == NOW - 5
 
 
-def test_a_turn_lies_a_day_back_at_the_most():
+def test_a_position_is_at_most_a_day_in_the_past():
     """Else jobs without a limit key, and those that come back, would wait while new keys come faster than they go."""
-    assert Limiter().turn(FAIR, (NOW - 2 * LAG, NOW), NOW) == NOW - LAG
+    assert Limiter().position(FAIR, (NOW - 2 * LAG, NOW), NOW) == NOW - LAG
 
 
 @pytest.mark.parametrize(("weight", "other"), [(1, 2), (30, 31), (50, 100)])
 def test_weights_differ_in_their_steps(weight, other):
     steps = []
     for one in (weight, other):
-        gate, limit_key = Limiter(), LimitKey("a", weight=one)
-        first = gate.turn(limit_key, (NOW, NOW + STEP), NOW)
-        steps.append(gate.turn(limit_key, (NOW, NOW + STEP), NOW) - first)
+        limiter, limit_key = Limiter(), LimitKey("a", weight=one)
+        first = limiter.position(limit_key, (NOW, NOW + STEP), NOW)
+        steps.append(limiter.position(limit_key, (NOW, NOW + STEP), NOW) - first)
     assert steps[0] > steps[1]
 
 
@@ -43,7 +43,7 @@ def test_a_limit_key_that_is_not_full_is_looked_at_again():
 @pytest.mark.parametrize(
     "make", [lambda _, clock: MemoryStore(clock), lambda path, clock: SqliteStore(path, clock=clock)]
 )
-async def test_a_limit_key_goes_on_though_what_it_let_go_stands_in_a_paused_queue(tmp_path, make):
+async def test_a_limit_key_continues_although_its_released_job_is_in_a_paused_queue(tmp_path, make):
     clock = ManualClock()
     store = make(str(tmp_path / "jobs.db"), clock)
     await store.open()

@@ -29,7 +29,7 @@ def child():
     process.communicate("\n")
 
 
-def test_a_process_that_lives_is_not_gone(child):
+def test_a_live_process_is_not_gone(child):
     assert not is_gone(os.getpid(), own_process(CLOCK), CLOCK)
     assert not is_gone(child.pid, child.identity, CLOCK)
 

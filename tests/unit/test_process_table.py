@@ -35,8 +35,8 @@ def sleeper():
 async def test_a_process_is_known_by_its_start(sleeper):
     process = sleeper()
     start = process_table.start_of(process.pid)
-    assert process_table.lives(process.pid, start)
-    assert not process_table.lives(process.pid, "1")
+    assert process_table.is_alive(process.pid, start)
+    assert not process_table.is_alive(process.pid, "1")
     assert not process_table.signal_process(process.pid, "1", signal.SIGKILL)
     assert process.poll() is None
     assert process_table.signal_process(process.pid, start, signal.SIGKILL)

@@ -58,10 +58,10 @@ def test_a_step_takes_the_place_of_the_one_with_its_name():
     assert known(answered)[1] == [("signal", "a", 9, 7, False, b"true"), ("step", "a", 1, None, False, b"null")]
 
 
-def test_the_next_life_keeps_what_was_finished_and_slept_through():
+def test_a_retry_keeps_finished_steps_and_sleeps():
     all_kinds = (Step("step", "a", at=1), Step("sleep", "1", until=5), Step("signal", "b", at=2))
     unfinished = (Step("signal", "c", until=9), Step("signal", "d", at=3, until=2, late=True))
     stored = steps.write(Memory((*all_kinds, *unfinished), msgspec.Raw(b"7")))
-    assert steps.read(steps.in_next_life(stored, anew=False)).steps == all_kinds
-    assert steps.in_next_life(stored, anew=True) == b"7"
-    assert steps.in_next_life(None, anew=False) is None
+    assert steps.read(steps.after_reset(stored, without_steps=False)).steps == all_kinds
+    assert steps.after_reset(stored, without_steps=True) == b"7"
+    assert steps.after_reset(None, without_steps=False) is None

@@ -46,7 +46,7 @@ def test_a_command_gets_the_usual_variables_and_no_others():
     assert not {*NEVER, "HOLDFAST_SECRET", "HOLDFAST_TOKEN", "HOLDFAST_URL"} & set(passed())
 
 
-def test_a_job_is_reported_who_it_is_whatever_its_worker_was_reported(monkeypatch):
+def test_a_shell_job_gets_its_own_ids_and_not_those_of_its_worker(monkeypatch):
     monkeypatch.setenv("HOLDFAST_JOB_ID", "another")
     found = passed()
     assert (found["HOLDFAST_JOB_ID"], found["HOLDFAST_ATTEMPT"], found["HOLDFAST_FENCE"]) == ("x", "1", "7")

@@ -63,7 +63,7 @@ PLACES = [
 @example(place=PLACES[0], secret="hunter[zwei/secret3")
 @example(place=PLACES[0], secret="hunter℀zwei#secret3")
 @example(place=PLACES[5], secret="hunter&zwei#secret3")
-def test_no_error_and_no_redacted_url_holds_a_part_of_a_secret(place, secret):
+def test_no_error_and_no_redacted_url_contains_a_part_of_a_secret(place, secret):
     url = place.format(secret)
     said = [redact(url), *refusal(lambda: open_store(url, SystemClock())), *refusal(lambda: Holdfast(url))]
     assert [(piece, text) for text in said for piece in PIECES if piece in text] == []
@@ -155,7 +155,7 @@ STORE_URLS = (
         ("?b=c#d", "write %23 for a literal #"),
     ],
 )
-def test_no_store_drops_what_stands_behind_a_bare_mark(url, tail, why):
+def test_no_store_drops_text_after_a_bare_mark(url, tail, why):
     with pytest.raises(ConfigError, match=why):
         open_store(url + tail, SystemClock())
 

@@ -1,4 +1,4 @@
-"""Cancelling what runs, and claims that somebody else ended."""
+"""Cancelling running jobs, and claims that another process ended."""
 
 import asyncio
 import threading
@@ -204,7 +204,7 @@ async def test_a_task_that_cancels_itself_has_failed(app):
     assert (await other.job()).state == State.SUCCEEDED
 
 
-# -- claims that somebody else ended
+# -- claims that another process ended
 
 
 async def test_a_task_whose_claim_was_ended_is_interrupted_and_does_not_count(brisk):

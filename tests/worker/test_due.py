@@ -46,7 +46,7 @@ async def test_an_idle_worker_starts_a_new_job_at_once(patient):
         await (await patient.enqueue("work")).result(timeout=30)
 
 
-async def test_a_worker_hears_of_a_job_that_another_connection_enqueued(patient, make_app):
+async def test_a_worker_is_notified_of_a_job_that_another_connection_enqueued(patient, make_app):
     await patient.open()
     other = make_app(session_of(patient).store.sibling())
     async with working(patient):
@@ -54,7 +54,7 @@ async def test_a_worker_hears_of_a_job_that_another_connection_enqueued(patient,
         await (await other.enqueue("work")).result(timeout=30)
 
 
-async def test_a_scheduled_job_starts_on_time_and_not_when_somebody_next_looks(patient):
+async def test_a_scheduled_job_starts_on_time_and_not_at_the_next_poll(patient):
     async with working(patient):
         await settled_down(patient)
         handle = await parts_of(patient).registry.tasks["work"].using(delay=0.4).enqueue()
@@ -121,7 +121,7 @@ async def test_jobs_wait_for_a_clock_that_jumps():
             await handles[2].result(timeout=30)
 
 
-async def test_a_wall_clock_set_back_does_not_hold_up_what_is_due():
+async def test_a_wall_clock_set_back_does_not_delay_due_jobs():
     clock = ManualClock()
     async with Holdfast(MemoryStore(clock), clock=clock, poll=0.02) as app, working(app):
         await app.enqueue("noop")
@@ -146,7 +146,7 @@ async def left_behind(app, *ids, lease=0.2):
     return records
 
 
-async def test_a_worker_takes_over_what_a_dead_one_held(make_app):
+async def test_a_worker_takes_over_the_claims_of_a_dead_one(make_app):
     app = make_app(poll=0.05)
     await left_behind(app, "a", "b")
     async with working(app):
@@ -264,7 +264,7 @@ async def test_a_quarantined_does_not_starve_beside_a_stream_of_sound_jobs(make_
         await work.enqueue(f"sound {n}")
     async with working(app, queues=["default", "hand"], concurrency=4):
         await eventually(lambda: len(ran) > 4)
-        await app.resume("hand")  # from here on its turn has come, but this process is never idle by itself
+        await app.resume("hand")  # from here on it is next, but this process is never idle by itself
         await eventually(lambda: "quarantined" in ran)
 
 

@@ -146,7 +146,7 @@ async def timed():
 
 
 async def stolen(app, store, clock):
-    """The job is recovered from a claim that is on its way, and claimed by somebody else."""
+    """The job is recovered from a claim that is on its way, and claimed by another worker."""
     await eventually(lambda: store.shared["held"])
     clock.advance(10 * LEASE)
     other = Holdfast(MemoryStore(clock, _data=store._data), clock=clock)
@@ -166,7 +166,7 @@ async def test_a_claim_by_hand_that_was_lost_on_its_way_is_not_handed_out(timed)
         assert theirs.fence == 2
 
 
-async def test_a_claim_that_is_still_held_is_renewed_and_handed_out(timed):
+async def test_a_claim_that_is_still_valid_is_renewed_and_handed_out(timed):
     app, store, clock = timed
     await app.enqueue("work")
     claiming = asyncio.create_task(app.claim(lease=LEASE))

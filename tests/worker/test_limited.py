@@ -47,7 +47,7 @@ async def test_a_full_key_keeps_no_slot(app):
         release.set()
 
 
-async def test_a_limit_of_a_queue_holds_for_all_its_tasks(make_app):
+async def test_a_limit_of_a_queue_applies_to_all_its_tasks(make_app):
     app = make_app(queue_limits={"mail": limit(concurrency=1)})
     running, most = 0, 0
 
@@ -192,7 +192,7 @@ async def test_a_job_says_how_often_its_limit_key_may_start(app):
     assert said.details[0].startswith("it starts when a claim finds that its rate allows it")
 
 
-async def test_a_job_whose_turn_comes_later_is_ready_all_the_same(app):
+async def test_a_job_with_a_later_fair_position_is_ready(app):
     @app.task(limit=limit(key="tenant"))
     async def work(tenant: int) -> None: ...
 

@@ -171,7 +171,7 @@ async def test_a_job_can_add_to_its_meta(app, kind):
 async def test_a_job_that_lost_its_claim_is_reported_when_it_says_something():
     clock = ManualClock()
     app = Holdfast(MemoryStore(clock), clock=clock)
-    told, entered, gate = [], asyncio.Event(), asyncio.Event()
+    reported, entered, gate = [], asyncio.Event(), asyncio.Event()
 
     @app.task(max_attempts=1)
     async def work(ctx: Context) -> None:
@@ -180,7 +180,7 @@ async def test_a_job_that_lost_its_claim_is_reported_when_it_says_something():
         try:
             await ctx.checkpoint(1)
         except Exception as error:
-            told.append(type(error).__name__)
+            reported.append(type(error).__name__)
             raise
 
     async with app:
@@ -189,5 +189,5 @@ async def test_a_job_that_lost_its_claim_is_reported_when_it_says_something():
             await asyncio.wait_for(entered.wait(), 30)
             await app.mark_failed(handle.id, "a monitor's word")
             gate.set()
-            await eventually(lambda: told)
-    assert told == ["LeaseLost"]
+            await eventually(lambda: reported)
+    assert reported == ["LeaseLost"]

@@ -1,4 +1,4 @@
-"""A completion that the store refuses, since somebody else has ended the claim, is told as a success to nobody."""
+"""A completion that the store refuses, since another process ended the claim, is not reported as a success."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ async def by_a_worker(app):
         return "done"
 
     async def renewed():
-        """It runs, and the next beat, which would tell the worker that it has lost the job, is far away."""
+        """It runs, and the next heartbeat, which would report that the job is lost, is far away."""
         return [one for one in await session_of(app).store.holders() if one.heartbeat > 1 and one.jobs]
 
     async with working(app, concurrency=1, lease=300):
@@ -68,9 +68,9 @@ async def test_a_refused_completion_is_no_success_in_events_webhooks_and_metrics
     assert tally.sums["holdfast_lease_rejected_total",] == 1
     assert ("holdfast_job_duration_seconds", "work", "succeeded", "sum") in tally.sums
 
-    async def told():
+    async def reported():
         messages = [json.loads(job.payload["message"]) for job in (await app.jobs(task=TASK)).jobs]
         ends = {(message["type"], message["data"]["job_id"]) for message in messages}
         return ends if ("job_succeeded", kept) in ends else None
 
-    assert await eventually(told) == {("job_failed", taken), ("job_succeeded", kept)}
+    assert await eventually(reported) == {("job_failed", taken), ("job_succeeded", kept)}

@@ -74,7 +74,7 @@ async def test_a_hook_can_change_the_result_or_answer_itself(app):
     assert [await handle.result(timeout=30) for handle in handles] == [7, 11]
 
 
-async def test_a_hook_sees_what_the_task_raised_and_may_turn_it_into_something_else(app):
+async def test_a_hook_sees_what_the_task_raised_and_may_raise_something_else(app):
     async def around(context, run):
         try:
             return await run()

@@ -64,7 +64,7 @@ async def test_an_async_task_that_blocks_the_loop_runs_once(make_app):
     sweeping = threading.Event()
 
     def sweep():
-        # From another thread: whoever shares this loop is blocked with it.
+        # From another thread: code on this loop is blocked with it.
         while not sweeping.wait(0.05):
             other.sync.bulk.recover()
 
@@ -82,7 +82,7 @@ async def test_an_async_task_that_blocks_the_loop_runs_once(make_app):
 # -- order
 
 
-async def test_jobs_run_by_priority_then_by_their_turn(app):
+async def test_jobs_run_by_priority_then_in_enqueue_order(app):
     ran = []
 
     @app.task
@@ -138,7 +138,7 @@ async def test_no_queue_starves_behind_another_that_never_empties(app):
 # -- how many
 
 
-async def test_no_more_jobs_are_held_than_there_are_slots(app):
+async def test_no_more_jobs_are_claimed_than_there_are_slots(app):
     held, most = 0, 0
     gate = asyncio.Event()
 
@@ -313,7 +313,7 @@ async def test_tasks_may_enqueue_more_tasks(app):
 # -- in the user's own program
 
 
-async def test_a_worker_lives_in_a_task_group_of_the_users_own(app):
+async def test_a_worker_runs_in_a_task_group_of_the_user(app):
     @app.task
     async def add(a: int, b: int) -> int:
         return a + b

@@ -194,7 +194,7 @@ async def test_a_step_that_fails_beside_a_wait_fails_the_attempt(app):
     handle = await work.enqueue()
     await work_off(app)
     job = await handle.job()
-    assert [(line.number, line.outcome) for line in job.history] == [(1, "failed"), (2, "parked")]
+    assert [(line.number, line.outcome) for line in job.history] == [(1, "failed"), (2, "suspended")]
     assert job.history[1].error is None, "the error was that of the attempt before"
     assert names(job) == ["charge"]
     await app.signal("go", 7)
@@ -242,7 +242,7 @@ async def test_a_worker_that_stops_meanwhile_gives_the_job_back(app):
     assert names(await handle.job()) == ["charge"]
 
 
-async def test_two_waits_side_by_side_are_both_heard_whichever_comes_first(app):
+async def test_two_parallel_waits_both_get_their_signals_in_either_order(app):
     @app.task
     async def work(ctx: Context) -> list:
         return await asyncio.gather(ctx.wait_for("a"), ctx.wait_for("b", timeout=600))

@@ -79,7 +79,7 @@ async def test_a_sleep_is_not_begun_anew_by_a_crash_a_failure_or_a_retry(clocked
     handle = await work.enqueue()
     await work_off(app)
     began = (await handle.job()).created_at
-    await app.retry(handle.id)  # somebody wakes it too early
+    await app.retry(handle.id)  # an operator wakes it too early
     await work_off(app)
     clock.advance(2 * 3600 + 1)
     await work_off(app)

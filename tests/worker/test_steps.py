@@ -287,7 +287,7 @@ async def test_a_step_for_which_there_is_no_room_left_is_not_run(make_app, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_checkpoint_of_the_tasks_own_stands_beside_its_steps(app, kind):
+async def test_a_checkpoint_of_the_task_is_kept_beside_its_steps(app, kind):
     seen = []
 
     if kind == "async":

@@ -125,21 +125,21 @@ async def test_cancelling_the_worker_itself_gives_everything_back(app, start):
 
 
 async def test_a_thread_is_reported_and_its_job_goes_back_without_waiting_for_it(app, start):
-    entered, told = threading.Event(), threading.Event()
+    entered, cancelled = threading.Event(), threading.Event()
 
     @app.task
     def slow(ctx: Context) -> None:
         entered.set()
         while not ctx.cancelled:
             time.sleep(0.01)
-        told.set()
+        cancelled.set()
 
     handle = await slow.enqueue()
     worker, running = start(grace=0.1)
     await eventually(entered.is_set)
     worker.stop()
     await ended(running)
-    await eventually(told.is_set)
+    await eventually(cancelled.is_set)
     job = await handle.job()
     assert job.state == State.QUEUED
     assert job.attempt == 0

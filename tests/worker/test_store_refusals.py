@@ -54,7 +54,7 @@ async def test_a_worker_whose_store_becomes_a_standby_says_so_once_and_goes_on_a
 
 @pytest.fixture
 def long_pauses(monkeypatch):
-    """Whoever takes the pause that a refusal is given does not come back within this test."""
+    """A retry after the pause that follows a refusal does not come within this test."""
     monkeypatch.setattr(Outages, "failed", lambda *_: 3600.0)
 
 

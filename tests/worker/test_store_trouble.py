@@ -21,7 +21,7 @@ FULL = StoreUnavailable("the disk is full")
 
 
 class Troubled(MemoryStore):
-    """A memory store that can be told to fail; its siblings fail with it."""
+    """A memory store that fails on demand; its siblings fail with it."""
 
     def __init__(self, *, trouble=None, **rest):
         super().__init__(**rest)
@@ -235,7 +235,7 @@ def test_a_worker_claims_soon_after_a_long_outage():
     [StoreUnavailable("away"), OutcomeUnknown("lost"), StoreLost("it was moved"), RuntimeError("a driver's defect")],
     ids=lambda error: type(error).__name__,
 )
-async def test_a_heartbeat_that_misses_a_heartbeat_heartbeats_on(app, store, error):
+async def test_a_failed_heartbeat_does_not_stop_later_heartbeats(app, store, error):
     entered, gate = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -315,7 +315,7 @@ async def test_a_store_that_can_be_read_and_not_written_takes_nobody_for_lost():
 
 
 @pytest.mark.parametrize("how", ["refuses", "hangs"])
-async def test_who_lives_is_not_taken_for_lost_when_a_store_comes_back(monkeypatch, how):
+async def test_a_live_worker_is_not_taken_for_lost_when_a_store_comes_back(monkeypatch, how):
     """Nobody could renew a lease while it was away: heartbeats come first."""
     clock = ManualClock()
     store = MemoryStore(clock)
@@ -366,7 +366,7 @@ async def test_a_worker_whose_store_is_gone_for_good_still_stops(app, store):
     await asyncio.wait_for(running, 30)
 
 
-async def test_a_store_that_is_away_at_the_start_is_reported_to_a_caller_starts(store):
+async def test_a_store_that_is_away_at_the_start_raises_to_the_starter(store):
     store.fail("records")
     app = Holdfast(store)
     with pytest.raises(StoreUnavailable):
@@ -391,23 +391,23 @@ async def test_progress_that_could_not_be_written_harms_nobody(app, store):
 
 
 async def test_a_checkpoint_that_could_not_be_written_is_reported_to_the_task(app, store):
-    told = threading.Event()
+    cancelled = threading.Event()
 
     @app.task(max_attempts=1)
     async def work_on(ctx: Context) -> str:
         try:
             await ctx.checkpoint(1)
         except StoreUnavailable:
-            told.set()
-            return "told"
+            cancelled.set()
+            return "cancelled"
 
     store.fail("notes", times=1)
     handle = await work_on.enqueue()
     async with working(app):
-        assert await handle.result(timeout=30) == "told"
+        assert await handle.result(timeout=30) == "cancelled"
 
 
-async def test_jobs_that_were_taken_from_a_worker_that_lives_are_not_quarantined(make_app):
+async def test_jobs_taken_from_a_live_worker_are_not_quarantined(make_app):
     app = make_app(lease=0.5)
     entered = asyncio.Event()
 

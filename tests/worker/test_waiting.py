@@ -1,4 +1,4 @@
-"""A job that waits for a signal gives its slot back, uncharged, and is woken by it, whoever dies when."""
+"""A job that waits for a signal is suspended, uncharged, and woken by it, also after crashes."""
 
 import asyncio
 from datetime import timedelta
@@ -171,7 +171,7 @@ async def test_a_value_that_cannot_be_kept_is_refused_and_nothing_is_stored(make
     assert await parts_of(app).records.all(signals.KIND) == {}
 
 
-# -- whoever dies when
+# -- crashes
 
 
 class Died(BaseException):
@@ -418,7 +418,7 @@ async def test_records_that_nobody_can_read_harm_no_maintenance(clocked):
     await parts_of(app).records.put(signals.KIND, "odd", b"{}")
     await parts_of(app).records.put(signals.KIND, "7:odd", b"{}")
     await parts_of(app).records.put(signals.kind_of("odd"), "odd", b"7")
-    await parts_of(app).records.put(signals.KIND, "7:true", msgspec.json.encode(signals.Entry(told=False)))
+    await parts_of(app).records.put(signals.KIND, "7:true", msgspec.json.encode(signals.Entry(delivered=False)))
     await parts_of(app).records.put(signals.kind_of("true"), "7", b"[")
     maintenance = SignalMaintenance(session_of(app))
     await maintenance.run()

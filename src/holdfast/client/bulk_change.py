@@ -138,8 +138,8 @@ class BulkChange:
         changed = await self._plain(plain, writes)
         if action == "cancel":
             in_flows = {record.id for record in plain if extra.flow_of(record) is not None}
-            if told := [id for id in changed if id in in_flows]:
-                await self._flows.carry_on(told)
+            if ended := [id for id in changed if id in in_flows]:
+                await self._flows.process_now(ended)
         for flow, members in flows.items():
             await self._flow(flow, members, writes)
 
@@ -210,11 +210,11 @@ async def _retryable(session: Session, records: Sequence[Record], tally: Tally) 
     rivals, wanted = await rivals_of(session, records), list[Record]()
     for record in records:
         if damaged := damage_of(record):
-            said = f"its stored data cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
-            tally.skip("damaged", InvalidState(record.id, record.state, said))
+            reason = f"its stored data cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
+            tally.skip("damaged", InvalidState(record.id, record.state, reason))
         elif (rival := rivals.get(record.id)) is not None:
-            said = f"its key {record.key!r} now belongs to job {rival!r}, which has not ended"
-            tally.skip("key", InvalidState(record.id, record.state, said))
+            reason = f"its key {record.key!r} now belongs to job {rival!r}, which has not ended"
+            tally.skip("key", InvalidState(record.id, record.state, reason))
         else:
             wanted.append(record)
     return wanted

@@ -286,7 +286,7 @@ class ManualClaims:
         """Claim jobs under a holder of this call; paused and expired jobs are settled and left out."""
         holder = new_holder(session, "hand", lease, queues, process=process)
         while True:
-            await session.holds.fresh(session.settings.poll)
+            await session.task_pauses.fresh(session.settings.poll)
             found = await confirmed(session, Ask(holder, queues, limit, session.entropy.token(), tasks))
             for record in found.records:
                 self._runtime.events.claimed(record)

@@ -21,9 +21,9 @@ from .pauses import KIND as PAUSES
 from .pauses import Pause, read
 from .session import Session
 
-MOST_RUNNING = 200
+MAX_RUNNING = 200
 """Running jobs that are read to find since when the workers are busy, or which jobs of a limit key run."""
-MOST_NAMED = 5
+MAX_NAMED = 5
 """Steps, and running jobs, that are named in one line."""
 
 
@@ -41,11 +41,11 @@ async def explain(session: Session, id: str) -> Explanation:
     record, store = await session.record(id), session.store
     holders, records, now = await store.holders(), await store.records(["pause", PAUSES]), await store.now()
     serving = [seen for seen in holders if seen.alive and record.queue in seen.holder.queues]
-    held = [job for seen in serving for job in seen.jobs][:MOST_RUNNING]
+    held = [job for seen in serving for job in seen.jobs][:MAX_RUNNING]
     busy = [one for one in await store.get(held) if one is not None] if record.state == State.QUEUED else []
     paused = [pause for pause in read(records[PAUSES]) if pause.task == record.task]
     if record.waiting_for is not None and record.waiting_for.kind == "limit":
-        running = (await store.find(Where(states=(State.RUNNING,)), None, MOST_RUNNING)).records
+        running = (await store.find(Where(states=(State.RUNNING,)), None, MAX_RUNNING)).records
         busy = [one for one in running if one.limit_key is not None and one.limit_key.name == record.waiting_for.name]
     return why(record, now, holders, records["pause"], busy, paused=paused)
 
@@ -102,8 +102,8 @@ def why(
         reason = found[0] if found else "it is ready, and a worker should take it within a poll interval"
         details += found[1:]
     if state not in TERMINAL and (done := [step for step in steps.read(record.checkpoint).steps if step.done(now)]):
-        names = ", ".join("slept" if step.kind == "sleep" else step.name for step in done[-MOST_NAMED:])
-        more = "… " if len(done) > MOST_NAMED else ""
+        names = ", ".join("slept" if step.kind == "sleep" else step.name for step in done[-MAX_NAMED:])
+        more = "… " if len(done) > MAX_NAMED else ""
         details.append(f"{len(done)} step{' is' if len(done) == 1 else 's are'} done: {more}{names}")
     limit = None if state in TERMINAL or record.started_at is not None else start_limit(record)
     if limit is not None:
@@ -121,8 +121,8 @@ def _resting(record: Record, now: int) -> str | None:
     if waiting_for is not None and waiting_for.kind == "signal":
         signal = waiting_for.name
         step = memory.find("signal", signal)
-        most = "" if step is None or step.until is None else f", at most until {_time(step.until)}"
-        return f"it waits for signal {signal!r}{most}; `holdfast signal {shlex.quote(signal)}` wakes it"
+        until = "" if step is None or step.until is None else f", at most until {_time(step.until)}"
+        return f"it waits for signal {signal!r}{until}; `holdfast signal {shlex.quote(signal)}` wakes it"
     slept = [step.until for step in memory.steps if step.kind == "sleep" and step.until and step.until > now]
     if record.state != State.SCHEDULED or not slept:
         return None
@@ -165,8 +165,8 @@ def _waits_for_limit_key(limit_key: LimitKey, running: Sequence[Record]) -> tupl
         bounds.append(f"with one start every {limit_key.interval / MICROS:g} s{at_once}")
     details: list[str] = []
     if running:
-        ids = ", ".join(one.id for one in running[:MOST_NAMED])
-        details.append(f"running under its limit key: {ids}{', …' if len(running) > MOST_NAMED else ''}")
+        ids = ", ".join(one.id for one in running[:MAX_NAMED])
+        details.append(f"running under its limit key: {ids}{', …' if len(running) > MAX_NAMED else ''}")
     if not limit_key.concurrency or len(running) < limit_key.concurrency:
         rate = "its rate allows it and no" if limit_key.interval else "no"
         details.append(f"it starts when a claim finds that {rate} reported rate limit applies")

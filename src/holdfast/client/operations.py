@@ -34,7 +34,7 @@ class OperatedFlows(Protocol):
 
     def cancel(self, id: str) -> Coroutine[Any, Any, bool]: ...
 
-    def carry_on(self, ended: Sequence[str], /) -> Coroutine[Any, Any, object]: ...
+    def process_now(self, ended: Sequence[str], /) -> Coroutine[Any, Any, object]: ...
 
     def retry(self, id: str, which: Collection[str] | None = None) -> Coroutine[Any, Any, int]: ...
 
@@ -72,7 +72,7 @@ class Operations:
             return await self._flows().cancel(id)
         if await self._change(session, id, lambda record: lifecycle.cancel(record, session.rules)):
             if extra.flow_of(record) is not None:
-                await self._flows().carry_on([id])
+                await self._flows().process_now([id])
             return True
         return (await session.record(id)).cancel  # already requested, and not ended
 
@@ -172,7 +172,7 @@ class Operations:
         else:
             pause = checked_pause(task, where)
             name, known = pause.task, await self._is_known(session, Where(task=pause.task))
-            await session.holds.set(pause)
+            await session.task_pauses.set(pause)
         if not known:
             logger.warning(
                 "%s %r is paused, but no job, worker, schedule or task here has that name: is it misspelled?",
@@ -208,7 +208,7 @@ class Operations:
     ) -> bool:
         """Lift a pause, named as it was set. False if nothing of that name was paused."""
         if _named(queue, task, where) == "task":
-            return await session.holds.lift(checked_pause(task, where))
+            return await session.task_pauses.lift(checked_pause(task, where))
         name = checked_name(queue, "queue")
         paused = name in await records_of(session.store, "pause")
         await session.store.put_record("pause", name, None)

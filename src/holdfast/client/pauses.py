@@ -55,8 +55,8 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def name(self) -> str:
         """Its name among the records, and in what its jobs wait for."""
-        said = ", ".join(f"{key}={_text(value)}" for key, value in sorted(self.where.items()))
-        return f"{self.task} where {said}" if said else self.task
+        where = ", ".join(f"{key}={_text(value)}" for key, value in sorted(self.where.items()))
+        return f"{self.task} where {where}" if where else self.task
 
     @property
     def waiting_for(self) -> Waiting:
@@ -66,8 +66,8 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def flags(self) -> str:
         """The pause as command-line options."""
-        said = "".join(f" --where {shlex.quote(f'{key}={_text(value)}')}" for key, value in sorted(self.where.items()))
-        return f"--task {shlex.quote(self.task)}{said}"
+        where = "".join(f" --where {shlex.quote(f'{key}={_text(value)}')}" for key, value in sorted(self.where.items()))
+        return f"--task {shlex.quote(self.task)}{where}"
 
     def covers(self, record: Record) -> bool:
         """Whether it covers a job of its task."""

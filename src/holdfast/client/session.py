@@ -53,7 +53,7 @@ class WebhookFeed(Protocol):
 
     def follow(self, records: Mapping[str, Versioned]) -> None: ...
 
-    def once_there_are_any(self, callback: Callable[[], object]) -> None: ...
+    def on_first_webhook(self, callback: Callable[[], object]) -> None: ...
 
     def close(self) -> Coroutine[Any, Any, None]: ...
 
@@ -141,7 +141,7 @@ class Session:
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
         self.watched = WatchedRecords(store)
         """The records that workers read repeatedly."""
-        self.holds = TaskPauses(store, self.commit, clock, self.watched)
+        self.task_pauses = TaskPauses(store, self.commit, clock, self.watched)
         """Which tasks are paused."""
         self.health = Health(store, clock)
         """Current conditions of the store that may lose jobs."""
@@ -226,7 +226,7 @@ class Session:
         if now >= self._tidy_at:
             self._tidy_at = now + CLIENT_TIDY_EVERY
             await self.store.tidy(TIDY_LIMIT)
-            await self.holds.release_late()
+            await self.task_pauses.release_late()
 
     async def lost(self, limit: int) -> list[Lost]:
         """The claims whose lease has expired; none for a short time after a store outage."""
@@ -277,11 +277,11 @@ class Session:
 
     def may_start(self, record: Record) -> bool:
         """Whether a claimed job may run; else `refusal` has the outcome of its claim."""
-        return damage.refusal(record) is None and too_late(record) is None and not self.holds.covers(record)
+        return damage.refusal(record) is None and too_late(record) is None and not self.task_pauses.covers(record)
 
     async def refusal(self, record: Record) -> Outcome:
         """The outcome of a claim whose job may not run: it is damaged, expired, or paused."""
-        return damage.refusal(record) or too_late(record) or await self.holds.confirm(record)
+        return damage.refusal(record) or too_late(record) or await self.task_pauses.confirm(record)
 
     # -- reads
 

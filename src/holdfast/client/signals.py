@@ -32,7 +32,7 @@ from ..core.writes import Writes
 from ..store.group_commit import PAGE
 from ..store.protocol import records_of
 from ..store.worker_writes import RecordKind, WorkerWrites, any_worker, kind_in, resumes
-from ..tasks.durable_steps import MOST_UNSEEN
+from ..tasks.durable_steps import RECHECK_AFTER
 
 if TYPE_CHECKING:
     from ..store.protocol import Versioned
@@ -55,7 +55,7 @@ class Sent(msgspec.Struct, frozen=True):
 class Entry(msgspec.Struct, frozen=True):
     """A sent signal, and whether all jobs that waited for it have been woken."""
 
-    told: bool
+    delivered: bool
 
 
 _read_sent = msgspec.json.Decoder(Sent).decode
@@ -79,18 +79,18 @@ async def send(session: Session, name: str, value: Any) -> int:
     After the value is stored, the signal is sent: workers wake the remaining jobs. Sending it again is safe.
     """
     store, name = session.store, checked_name(name, "signal")
-    data, most = encode_value(value, exact=True, what=f"the value of signal {name!r}"), session.settings.max_payload
-    if len(data) > most:
-        raise PayloadTooLarge(f"signal {name!r}: a value of {len(data)} bytes is over max_payload ({most}); not sent")
+    data, limit = encode_value(value, exact=True, what=f"the value of signal {name!r}"), session.settings.max_payload
+    if len(data) > limit:
+        raise PayloadTooLarge(f"signal {name!r}: a value of {len(data)} bytes is over max_payload ({limit}); not sent")
     earlier = _values(await records_of(store, kind_of(name)))
     at = max([await store.now(), *(before + 1 for before in earlier)])  # the newest, even if the clock goes back
-    await _enter(session, name, at, told=False)
+    await _enter(session, name, at, delivered=False)
     await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))
     then = "its value is stored, and workers wake the jobs that wait for it; sending it again is safe"
     with Writes(f"signal {name!r}", then, made=1):
         woken = await _wake(session, name, data)
     try:
-        await _enter(session, name, at, told=True)
+        await _enter(session, name, at, delivered=True)
         for before, kept in earlier.items():
             await store.put_record(kind_of(name), str(before), None, kept.version)
             await store.put_record(KIND, f"{before}:{name}", None)
@@ -148,7 +148,7 @@ class SignalMaintenance:
             entry = _read(_read_entry, kept)
             if entry is None or not at.isdecimal():
                 continue
-            if not entry.told and (sent := await _sent(session, name, int(at))) is not None:
+            if not entry.delivered and (sent := await _sent(session, name, int(at))) is not None:
                 await _wake(session, name, bytes(sent.value))
                 await session.store.put_record(KIND, entered, msgspec.json.encode(Entry(True)), kept.version)
             elif int(at) <= now - int(keep * MICROS) and steady - self._seen[entered][1] >= WATCHED:
@@ -178,8 +178,8 @@ class SignalMaintenance:
                 await store.put_record(KIND, entered, None, kept.version)
 
 
-async def _enter(session: Session, name: str, at: int, *, told: bool) -> None:
-    await session.store.put_record(KIND, f"{at}:{name}", msgspec.json.encode(Entry(told)))
+async def _enter(session: Session, name: str, at: int, *, delivered: bool) -> None:
+    await session.store.put_record(KIND, f"{at}:{name}", msgspec.json.encode(Entry(delivered)))
 
 
 async def _sent(session: Session, name: str, at: int = 0) -> Sent | None:
@@ -233,7 +233,7 @@ def _left_in_peace(record: Record, name: str, now: int) -> Change | None:
         patch = Patch(state=State.BLOCKED, waiting_for=record.waiting_for)
     elif until <= now:
         return _woken(record, name, None, now)
-    elif until - now > MOST_UNSEEN * MICROS:
+    elif until - now > RECHECK_AFTER * MICROS:
         patch = Patch(state=State.SCHEDULED, delay=(until - now) / MICROS, waiting_for=record.waiting_for)
     else:
         return None

@@ -27,7 +27,7 @@ KIND = "depth"
 WRITES = WorkerWrites(records=(RecordKind(KIND),))
 HOUR, MINUTE = 3600, 60
 """Seconds."""
-QUEUES_MOST = 100
+MAX_RECORDED_QUEUES = 100
 """Queues that are recorded, the deepest first."""
 
 
@@ -151,7 +151,7 @@ def noting(records: Mapping[str, Versioned], queues: Iterable[QueueStats], now: 
     noted = {} if kept is None else _noted(kept)
     if number in noted:
         return None
-    deep = sorted(((one.counts.get(State.QUEUED, 0), one.name) for one in queues), reverse=True)[:QUEUES_MOST]
+    deep = sorted(((one.counts.get(State.QUEUED, 0), one.name) for one in queues), reverse=True)[:MAX_RECORDED_QUEUES]
     noted[number] = {name: count for count, name in deep if count}
     over = tuple(name for name in records if (at := _hour(name)) is None or at < seconds - MINUTE_STATS_KEPT - HOUR)
     return Noting(str(hour), msgspec.json.encode(noted), 0 if kept is None else kept.version, over)

@@ -43,8 +43,8 @@ async def insert_or_replace(
             if (await session.commit.change([replacing(found, job, now, max_delay)]))[0]:
                 return Inserted(REPLACED, found.id)
         except OutcomeUnknown as error:
-            said = f"job {found.id!r} may have been replaced: {error}"
-            raise OutcomeUnknown(said, (found.id,), retry_safe=False) from error
+            message = f"job {found.id!r} may have been replaced: {error}"
+            raise OutcomeUnknown(message, (found.id,), retry_safe=False) from error
 
 
 async def rivals(session: Session, records: Sequence[Record]) -> dict[str, str]:

@@ -100,9 +100,9 @@ class Returns:
     def __init__(self, fn: Callable[..., object], *, batch: bool = False) -> None:
         signature = signature_of(fn)
         self._batch = batch
-        said = signature is not None and signature.return_annotation is not signature.empty
+        annotated = signature is not None and signature.return_annotation is not signature.empty
         self._annotations = Annotations(fn)
-        self._hint = self._annotations.resolve(signature.return_annotation) if signature and said else Any
+        self._hint = self._annotations.resolve(signature.return_annotation) if signature and annotated else Any
         self._annotations.forget_locals()
         self._what = f"the result of {name_of(fn)}()"
         self._parameter: Parameter | None = None

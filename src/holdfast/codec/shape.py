@@ -205,8 +205,8 @@ class Shape:
             self._refuse(f"missing {len(missing)} required argument{'s' if len(missing) > 1 else ''}: {names}{hint}")
 
     def _too_many(self, given: int) -> NoReturn:
-        most = len(self.positional)
-        takes = f"{most} positional argument{'s' if most != 1 else ''}"
+        count = len(self.positional)
+        takes = f"{count} positional argument{'s' if count != 1 else ''}"
         self._refuse(f"takes {takes} but {given} {'was' if given == 1 else 'were'} given")
 
     def _refuse(self, reason: str) -> NoReturn:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LATE = 60 * MICROS
 """A run that is at most this late does not count as missed."""
-MOST_RUNS = 1000
+MAX_RUNS = 1000
 """Upper bound of runs that are made up for at once, whatever the schedule allows."""
 TWICE = timedelta(hours=3)
 """More than any clock change sets the clock back."""
@@ -66,9 +66,9 @@ def checked(rule: Rule) -> Rule:
         raise InvalidJob(f"every= must be at least 0.001 s, not {rule.every:g} s")
     if rule.overlap not in OVERLAPS:
         raise InvalidJob(f"overlap must be one of {', '.join(OVERLAPS)}, not {rule.overlap!r}")
-    if type(rule.catch_up) is not int or not 0 <= rule.catch_up <= MOST_RUNS:
+    if type(rule.catch_up) is not int or not 0 <= rule.catch_up <= MAX_RUNS:
         raise InvalidJob(
-            f"catch_up must be the number of missed runs to make up for, 0 to {MOST_RUNS}, not {rule.catch_up!r:.100}"
+            f"catch_up must be the number of missed runs to make up for, 0 to {MAX_RUNS}, not {rule.catch_up!r:.100}"
         )
     _zone(rule.tz)
     if rule.cron is not None and not _ever_due(_text(rule.cron), rule.tz):
@@ -95,7 +95,7 @@ def runs_due(rule: Rule, following: int, now: int) -> list[int]:
     A run that is only slightly late is always made; of the missed runs, the latest `catch_up` ones are.
     """
     first_fresh = now - LATE
-    fresh = _between(rule, max(following, first_fresh), now)[-MOST_RUNS:]
+    fresh = _between(rule, max(following, first_fresh), now)[-MAX_RUNS:]
     missed = _latest(rule, following, first_fresh - 1, rule.catch_up - len(fresh))
     return missed + fresh
 

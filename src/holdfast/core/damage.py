@@ -42,8 +42,8 @@ def refusal(record: Record) -> Outcome | None:
     found = damage_of(record)
     if not found:
         return None
-    said = "; ".join(f"{name} is {value!r:.200}" for name, value in found.items())
+    details = "; ".join(f"{name} is {value!r:.200}" for name, value in found.items())
     return Outcome.dead(
-        f"damaged: the stored data of this job cannot be decoded ({said}). The job did not run. Inspect it with"
+        f"damaged: the stored data of this job cannot be decoded ({details}). The job did not run. Inspect it with"
         f" `holdfast show {record.id}`, then delete it with `holdfast delete {record.id}`"
     )

@@ -58,18 +58,18 @@ def read(data: bytes | None) -> Internal:
 def decode(data: bytes) -> Internal:
     """The same; ValueError if it is invalid."""
     try:
-        said = _decode(data)
+        found = _decode(data)
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
     for name in ("expires_at", "expires_in"):
-        value = getattr(said, name)
+        value = getattr(found, name)
         if value is not None and not 0 <= value < TIME_LIMIT:
             raise ValueError(f"{name} is out of range")
-    if any(number < 0 or on_dead not in ON_DEAD for number, on_dead in said.after):
+    if any(number < 0 or on_dead not in ON_DEAD for number, on_dead in found.after):
         raise ValueError("`after` has an invalid job number or an invalid on_dead rule")
-    if said.upto < 0 or (said.allow_unfinished or 0) < 0 or said.flow == "":
+    if found.upto < 0 or (found.allow_unfinished or 0) < 0 or found.flow == "":
         raise ValueError("flow, upto or allow_unfinished is out of range")
-    return said
+    return found
 
 
 def check(id: str, data: bytes) -> None:
@@ -84,8 +84,8 @@ def check(id: str, data: bytes) -> None:
 
 def expires_at(record: Record) -> int | None:
     """When the job expires unless it has started, by the store's clock; None: never."""
-    said = read(record.extra)
-    return said.expires_at if said.expires_in is None else record.created_at + int(said.expires_in * MICROS)
+    found = read(record.extra)
+    return found.expires_at if found.expires_in is None else record.created_at + int(found.expires_in * MICROS)
 
 
 def is_flow(record: Record) -> bool:
@@ -109,7 +109,7 @@ def in_flow(record: Record) -> bool:
         return "." in record.id
 
 
-def in_next_life(data: bytes | None) -> bytes | None:
+def after_reset(data: bytes | None) -> bytes | None:
     """`extra` of a job that is run again: without an expiry, and without the reason why it did not run.
 
     Undecodable data is kept unchanged.

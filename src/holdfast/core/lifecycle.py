@@ -76,9 +76,9 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         return Outcome("snoozed", delay=delay)
 
     @staticmethod
-    def parked(waiting_for: Waiting, delay: float | None = None) -> Outcome:
+    def suspended(waiting_for: Waiting, delay: float | None = None) -> Outcome:
         """Suspended until a wait ends, or for at most `delay` seconds; then it runs again, uncharged."""
-        return Outcome("parked", delay=delay, waiting_for=waiting_for)
+        return Outcome("suspended", delay=delay, waiting_for=waiting_for)
 
     @staticmethod
     def expired(error: str) -> Outcome:
@@ -137,7 +137,7 @@ def settle(
         else:
             state = State.FAILED
             delay = delay if delay is not None else (record.retry or rules.backoff).delay(record.attempt, fraction)
-    elif kind == "parked":
+    elif kind == "suspended":
         state, attempt = State.BLOCKED if delay is None else State.SCHEDULED, attempt - 1
         error, traceback = record.error, record.traceback
     elif kind == "snoozed":
@@ -188,7 +188,7 @@ def start_limit(record: Record) -> int | None:
     """The time before which a job must start. None: no limit, or it has already started once and saved or waited."""
     if record.extra is None or record.checkpoint is not None:
         return None
-    return None if any(line.outcome == "parked" for line in record.history) else extra.expires_at(record)
+    return None if any(line.outcome == "suspended" for line in record.history) else extra.expires_at(record)
 
 
 def too_late(record: Record) -> Outcome | None:
@@ -242,9 +242,9 @@ def retry(record: Record) -> Change:
         reset_count=record.reset_count + 1,
         cancel=False,
         result=None,
-        checkpoint=steps.in_next_life(record.checkpoint, anew=record.state == State.SUCCEEDED),
+        checkpoint=steps.after_reset(record.checkpoint, without_steps=record.state == State.SUCCEEDED),
         history=history(record)[-HISTORY_LIMIT:],
-        extra=extra.in_next_life(record.extra),  # without its expiry
+        extra=extra.after_reset(record.extra),  # without its expiry
     )
     return Change(record.id, record.state, record.fence, patch)
 

@@ -67,12 +67,12 @@ class Limiter(msgspec.Struct):
             when = max(when, self.tat - (limit_key.burst - 1) * limit_key.interval)
         return when if when > now else now + (limit_key.interval or LOOK_AGAIN)
 
-    def turn(self, limit_key: LimitKey, ends: tuple[int, int] | None, now: int) -> int:
-        """The place of a new job that is ready now; `ends`: the first and last place in its queue and priority."""
+    def position(self, limit_key: LimitKey, ends: tuple[int, int] | None, now: int) -> int:
+        """The fair position of a new, ready job; `ends`: the first and last position in its queue and priority."""
         step = max(1, STEP // limit_key.weight)
-        turn = now if ends is None else max(min(max(ends[0], self.finish), ends[1] + step), now - LAG)
-        self.finish = turn + step
-        return turn
+        position = now if ends is None else max(min(max(ends[0], self.finish), ends[1] + step), now - LAG)
+        self.finish = position + step
+        return position
 
     def idle_since(self) -> int:
         """The latest time that this state depends on."""

@@ -130,7 +130,7 @@ def duration(value: Any) -> float:
     return _number(0, DELAY_LIMIT)(value)
 
 
-def size(value: Any, most: int = 2**31 - 1) -> int:
+def size(value: Any, maximum: int = 2**31 - 1) -> int:
     """Bytes from a number, or a text such as `500000`, `64k`, `1MiB`."""
     if isinstance(value, str):
         match = re.fullmatch(rf"\s*({_NUMBER})\s*([a-zA-Z]*)\s*", value)
@@ -138,7 +138,7 @@ def size(value: Any, most: int = 2**31 - 1) -> int:
         if match is None or unit is None:
             raise ValueError("must be a size such as 500000, 64k or 1MiB")
         value = int(float(match[1]) * unit)
-    return _whole(1, most)(value)
+    return _whole(1, maximum)(value)
 
 
 def address(value: Any) -> str:

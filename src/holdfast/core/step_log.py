@@ -84,11 +84,11 @@ def answered(checkpoint: bytes | None, signal: str, value: bytes | None, now: in
     return write(memory.with_step(msgspec.structs.replace(step, at=now, late=value is None, result=result)))
 
 
-def in_next_life(checkpoint: bytes | None, *, anew: bool) -> bytes | None:
-    """The checkpoint of an ended job that is run again: with its finished steps and sleeps, or without steps (`anew`).
+def after_reset(checkpoint: bytes | None, *, without_steps: bool) -> bytes | None:
+    """The checkpoint of an ended job that is run again: with finished steps and sleeps, or `without_steps`.
 
     Signals that timed out are waited for again.
     """
     memory = read(checkpoint)
     kept = [step for step in memory.steps if step.kind == "sleep" or (step.at is not None and not step.late)]
-    return write(Memory(() if anew else tuple(kept), memory.value))
+    return write(Memory(() if without_steps else tuple(kept), memory.value))

@@ -17,7 +17,7 @@ from ..client.session import Session
 from ..core import internal as extras
 from ..core.flow_rules import END_STATE, GOING_ON, FlowEnd, cancelling, end_of_flow, failed, freed, member, number_in
 from ..core.job import TERMINAL, UNDECODABLE, Record, State
-from ..core.lifecycle import retry as new_life
+from ..core.lifecycle import retry as reset
 from ..core.operations import Change, Patch, Where
 from ..core.waiting import all_of
 from ..store.protocol import records_of
@@ -174,14 +174,14 @@ class Completion:
             return False
         if kept is not None:
             await self._session.store.put_record(counting(id), "jobs", None, kept.version)
-        jobs, told = await self._jobs.count(own), _counts(own)
+        jobs, recorded = await self._jobs.count(own), _counts(own)
         counts = await self._keep(id, jobs, keep)
         [own] = await store.get([id])
         if own is not None and own.state not in TERMINAL:
             await self._keep(id, jobs, None)  # in case that a retry was faster
             return False
-        none_gone = sum(counts.values()) == sum(told.values())
-        if not TERMINAL.issuperset(counts) or (none_gone and counts != told):
+        none_gone = sum(counts.values()) == sum(recorded.values())
+        if not TERMINAL.issuperset(counts) or (none_gone and counts != recorded):
             await self.reopen(id)
             return False
         if own is not None and own.state != State.DEAD:
@@ -240,7 +240,7 @@ def _end_of(
 
 def again(record: Record) -> Patch:
     """Resets the attempts of an ended job."""
-    patch = new_life(record).patch
+    patch = reset(record).patch
     assert patch is not None
     return patch
 

@@ -19,9 +19,9 @@ from ..store.protocol import Versioned, records_of
 from ..store.worker_writes import kind_in
 
 TASK, QUEUE = "flow", "flows"
-JOBS_MOST = 10_000_000
+MAX_FLOW_JOBS = 10_000_000
 """Maximum jobs of one flow. A larger stored number is damaged: looking for its jobs would take for ever."""
-Jobs = Annotated[int, msgspec.Meta(ge=0, le=JOBS_MOST)]
+Jobs = Annotated[int, msgspec.Meta(ge=0, le=MAX_FLOW_JOBS)]
 
 
 class About(msgspec.Struct, omit_defaults=True):

@@ -30,13 +30,13 @@ from ..store.protocol import Versioned, records_of
 from ..tasks.registry import Registry
 from .completion import Completion
 from .creation import ENDED, MakingWatch, Pending, give_up, pending, remove_ended
-from .glance import Glance
 from .members import PAGE, FlowJobs
+from .small_flows import SmallFlows
 
 logger = logging.getLogger("holdfast")
 ENDS_AT_ONCE = 50
 """Ends that are processed in parallel."""
-_NONE, _JUST_TOLD = Versioned(b"{}", 0), Versioned(b"{}", -1)
+_NONE, _JUST_RECORDED = Versioned(b"{}", 0), Versioned(b"{}", -1)
 """Versions of a record that does not exist, and of one that was written since the records were read."""
 _LEFT = b""
 """No record has this value: a record that other processes also wrote is processed later."""
@@ -49,10 +49,10 @@ class Release:
         self._session = session
         self._jobs = FlowJobs(session)
         self._completion = Completion(session, registry)
-        self._glance = Glance(session, self._completion)
+        self._small_flows = SmallFlows(session, self._completion)
         self.reopen = self._completion.reopen
 
-    async def leave(self, id: str, change: Callable[[Pending], Pending]) -> None:
+    async def write_pending(self, id: str, change: Callable[[Pending], Pending]) -> None:
         """Write pending work for a flow: from then on, any worker does it."""
         while True:
             kept = (await records_of(self._session.store, ENDED)).get(id)
@@ -60,14 +60,14 @@ class Release:
             if await self._session.store.put_record(ENDED, id, value, 0 if kept is None else kept.version):
                 return
 
-    async def carry_on(self, ids: Sequence[str]) -> None:
+    async def process_now(self, ids: Sequence[str]) -> None:
         """Do the pending work for these at once; if that fails, workers do it later."""
         try:
             await self.free(ids)
         except Exception as error:  # noqa: BLE001  # a driver may raise anything; the pending work is written
             logger.warning("flow job %s: workers will process its end: %s: %s", ids[0], type(error).__name__, error)
             for id in ids:
-                self._session.commit.report_end(id)
+                self._session.commit.notify_end(id)
 
     # -- release dependents of jobs that have ended
 
@@ -83,29 +83,29 @@ class Release:
         they were read just now.
         """
         records = await records_of(self._session.store, ENDED) if records is None else records
-        told = set(records)
-        left = told if seen is None else told.intersection(seen)
+        recorded = set(records)
+        left = recorded if seen is None else recorded.intersection(seen)
         if left:
             await self.free(sorted(left.union(*(pending(records[id]).also for id in left))), records)
             for record in await self._jobs.get(left):
                 if not extras.is_flow(record) and record.state not in TERMINAL:  # retried since: recorded again
-                    await self._unsay(record.id, records)
+                    await self._remove_record(record.id, records)
         abandoned = [] if watch is None else watch.abandoned(records)
         for id in abandoned:
             if (making := pending(records[id]).making) is not None:
                 await give_up(self._session, id, making)
         if abandoned:
             await self.free(abandoned)
-        return told - left
+        return recorded - left
 
-    async def free(self, ids: Sequence[str], told: dict[str, Versioned] | None = None) -> None:
+    async def free(self, ids: Sequence[str], recorded: dict[str, Versioned] | None = None) -> None:
         """Process recorded ends of jobs and flows, and announcements of flows."""
-        simple = await self._glance.free(ids, told or {})
+        simple = await self._small_flows.free(ids, recorded or {})
         waiting, done = [id for id in ids if id not in simple], list[str]()
         if not waiting:
             return
-        if told is None:
-            told = await records_of(self._session.store, ENDED)  # before any of these jobs is read
+        if recorded is None:
+            recorded = await records_of(self._session.store, ENDED)  # before any of these jobs is read
         ends: dict[str, tuple[int, int]] = {}
         flows: dict[str, None] = {}
         while waiting:
@@ -114,7 +114,7 @@ class Release:
             flow_of = {id: id.rpartition(".")[0] or id for id in some}  # a flow's own id has no dot
             found = {record.id: record for record in await self._jobs.get({*some, *flow_of.values()})}
             for id, flow in flow_of.items():
-                own, record, left = found.get(flow), found.get(id), pending(told.get(flow))
+                own, record, left = found.get(flow), found.get(id), pending(recorded.get(flow))
                 if own is None and left.making is not None:
                     continue  # not started yet, or never
                 if left.delete is not None and await self._deleted(own, flow, left.delete):
@@ -133,11 +133,12 @@ class Release:
                 else:
                     continue  # it continues, and its next end is recorded
                 done.append(id)
-            waiting += await self._free_those(awaited, told)
+            waiting += await self._free_dependents(awaited, recorded)
         ended = [flow for flow in flows if await self._completion.gather(flow)]
-        told |= await self._told_since({id: end for id, end in ends.items() if _version(told, id) < 0}, told)
+        new = {id: end for id, end in ends.items() if _version(recorded, id) < 0}
+        recorded |= await self._recorded_since(new, recorded)
         for start in range(0, len(done), PAGE):
-            await asyncio.gather(*(self._unsay(id, told) for id in done[start : start + PAGE]))
+            await asyncio.gather(*(self._remove_record(id, recorded) for id in done[start : start + PAGE]))
         if ended:
             await self.free(ended)
 
@@ -159,20 +160,20 @@ class Release:
                 return ended  # as the flow has
         while True:
             jobs = await self._jobs.count(own)
-            wishes = [cancel(r, rules) async for r in self._jobs.members(own.id, jobs) if r.state not in TERMINAL]
-            changes = [wish for wish in wishes if wish is not None]
+            cancels = [cancel(r, rules) async for r in self._jobs.members(own.id, jobs) if r.state not in TERMINAL]
+            changes = [change for change in cancels if change is not None]
             if not changes:
                 return ended
             written = await self._jobs.change(changes)
             ended += [change.id for change, done in zip(changes, written, strict=True) if done and _ends(change)]
 
-    async def _unsay(self, id: str, told: Mapping[str, Versioned]) -> None:
+    async def _remove_record(self, id: str, recorded: Mapping[str, Versioned]) -> None:
         """Remove the record of a processed end. A newer end of the same job, after a retry, stays."""
-        if (version := _version(told, id)) >= 0:
+        if (version := _version(recorded, id)) >= 0:
             await self._session.store.put_record(ENDED, id, None, version)
 
-    async def _told_since(
-        self, ends: Mapping[str, tuple[int, int]], told: Mapping[str, Versioned]
+    async def _recorded_since(
+        self, ends: Mapping[str, tuple[int, int]], recorded: Mapping[str, Versioned]
     ) -> dict[str, Versioned]:
         """The records of ends that were written here, if they are unchanged.
 
@@ -181,13 +182,13 @@ class Release:
         if not ends:
             return {}
         now = await records_of(self._session.store, ENDED)
-        ours = [id for id in ends if id in now and now[id].value == told.get(id, _JUST_TOLD).value]
+        ours = [id for id in ends if id in now and now[id].value == recorded.get(id, _JUST_RECORDED).value]
         found = await self._jobs.get(ours)
         return {r.id: now[r.id] for r in found if r.state in TERMINAL and (r.reset_count, r.fence) == ends[r.id]}
 
-    async def _mention(self, id: str, others: set[str], told: dict[str, Versioned]) -> None:
+    async def _mention(self, id: str, others: set[str], recorded: dict[str, Versioned]) -> None:
         """Write into the record of an end that other jobs must be processed with it."""
-        put, known = self._session.store.put_record, told.get(id, _JUST_TOLD)
+        put, known = self._session.store.put_record, recorded.get(id, _JUST_RECORDED)
         if others.issubset(pending(known).also):
             return
         kept = known if known.version >= 0 else await self._kept(id)
@@ -195,25 +196,25 @@ class Release:
         while not await put(ENDED, id, value := msgspec.json.encode(mentioning(pending(kept), others)), kept.version):
             kept, ours = await self._kept(id), False
         # A record that was written again, or by other processes too, is processed later.
-        told[id] = Versioned(value if ours else _LEFT, _JUST_TOLD.version)
+        recorded[id] = Versioned(value if ours else _LEFT, _JUST_RECORDED.version)
 
     async def _kept(self, id: str) -> Versioned:
         return (await records_of(self._session.store, ENDED)).get(id, _NONE)
 
-    async def _free_those(self, awaited: Mapping[str, Waiting], told: dict[str, Versioned]) -> list[str]:
+    async def _free_dependents(self, awaited: Mapping[str, Waiting], recorded: dict[str, Versioned]) -> list[str]:
         """Release all jobs that wait for these; returns the ended jobs that must be processed next."""
         find, ended = self._session.store.find, list[str]()
         while awaited:
-            size, tellers = PAGE // len(awaited), {what: id for id, what in awaited.items()}
-            pages = await asyncio.gather(*(find(Where(waiting_for=what), None, size) for what in tellers))
+            size, ended_ids = PAGE // len(awaited), {what: id for id, what in awaited.items()}
+            pages = await asyncio.gather(*(find(Where(waiting_for=what), None, size) for what in ended_ids))
             children = {child.id: child for page in pages for child in page.records}
-            found_by = {child.id: what for what, page in zip(tellers, pages, strict=True) for child in page.records}
+            found_by = {child.id: what for what, page in zip(ended_ids, pages, strict=True) for child in page.records}
             changes = await self._decide(list(children.values()))
             others: dict[str, set[str]] = {}
             for change in changes:
                 if (waiting_for := _waiting_for(change)) is not None:
-                    others.setdefault(tellers[found_by[change.id]], set()).add(waiting_for.name)
-            await asyncio.gather(*(self._mention(id, its, told) for id, its in others.items()))
+                    others.setdefault(ended_ids[found_by[change.id]], set()).add(waiting_for.name)
+            await asyncio.gather(*(self._mention(id, its, recorded) for id, its in others.items()))
             written = [change for change, done in zip(changes, await self._jobs.change(changes), strict=True) if done]
             unrun = [children[change.id] for change in written if _ends(change)]
             again = await self._taken_back(unrun) if unrun else set[str]()
@@ -221,9 +222,9 @@ class Release:
             parents = set[str]().union(*others.values())
             ended += sorted(parents.difference(r.id for r in await self._jobs.get(parents) if r.state not in TERMINAL))
             freed = {found_by[change.id] for change in written}  # if none was, another process is at it
-            full = (what for what, page in zip(tellers, pages, strict=True) if page.cursor is not None)
+            full = (what for what, page in zip(ended_ids, pages, strict=True) if page.cursor is not None)
             more = [what for what in full if what in freed] + [found_by[id] for id in again]
-            awaited = {tellers[what]: what for what in more}
+            awaited = {ended_ids[what]: what for what in more}
         return ended
 
     async def _taken_back(self, unrun: Sequence[Record]) -> set[str]:
@@ -274,8 +275,8 @@ def mentioning(left: Pending, ids: Iterable[str]) -> Pending:
     return msgspec.structs.replace(left, also=tuple(sorted({*left.also, *ids})))
 
 
-def _version(told: Mapping[str, Versioned], id: str) -> int:
-    return told.get(id, _JUST_TOLD).version
+def _version(recorded: Mapping[str, Versioned], id: str) -> int:
+    return recorded.get(id, _JUST_RECORDED).version
 
 
 def _waiting_for(change: Change) -> Waiting | None:

@@ -27,7 +27,7 @@ from ..core.errors import HoldfastError, InvalidJob, InvalidState, OutcomeUnknow
 from ..core.flow_rules import GROWN, FlowEnd, cancelling, has_grown, member, number_in, unneeded
 from ..core.internal import Internal
 from ..core.job import TERMINAL, UNDECODABLE, NewJob, Record, State
-from ..core.lifecycle import retry as new_life
+from ..core.lifecycle import retry as reset
 from ..core.operations import Change, Patch
 from ..core.settings import Settings
 from ..core.validation import checked_text
@@ -39,7 +39,7 @@ from ..views import Job, job_view, states_named
 from .builder import Flow, Node, Work, grown
 from .completion import again
 from .creation import ENDED, Creation, Pending, digest_of, fits_one_commit, nonce_of, pending
-from .members import JOBS_MOST, QUEUE, TASK, UNKNOWN, About, FlowJobs, counting, gathering, number_kept
+from .members import MAX_FLOW_JOBS, QUEUE, TASK, UNKNOWN, About, FlowJobs, counting, gathering, number_kept
 from .release import Release, mentioning, with_results
 
 ID_LENGTH = 500
@@ -189,8 +189,8 @@ class Flows:
         """Store and start a flow, all of it or nothing. The same id and the same jobs are the same flow."""
         if not flow.nodes:
             raise InvalidJob("a flow needs at least one job")
-        if len(flow.nodes) > JOBS_MOST:
-            raise InvalidJob(f"a flow can have at most {JOBS_MOST} jobs, not {len(flow.nodes)}")
+        if len(flow.nodes) > MAX_FLOW_JOBS:
+            raise InvalidJob(f"a flow can have at most {MAX_FLOW_JOBS} jobs, not {len(flow.nodes)}")
         if id is not None and "." in checked_text(id, "id", ID_LENGTH):
             raise InvalidJob(f"the id of a flow must have no dot, unlike {id!r}: the ids of its jobs are ID.0, ID.1, …")
         settings = session.fresh_settings()
@@ -214,7 +214,7 @@ class Flows:
             return FlowHandle(self, id, flow)
         await creation.make(own, jobs, chosen=chosen)
         if "sweeps" not in session.store.features:
-            await self.release(session).carry_on([id])
+            await self.release(session).process_now([id])
         else:  # the server does, when it is notified or polls
             with suppress(HoldfastError):
                 await session.store.put_record(ENDED, id, b"{}")
@@ -224,8 +224,8 @@ class Flows:
         call = node.call
         job = self._enqueue.new_job(settings, call.task, call.options, call.args, call.kwargs, holes=about.holes)
         if job.extra is not None:
-            said = extras.read(job.extra)
-            about = msgspec.structs.replace(about, expires_at=said.expires_at, expires_in=said.expires_in)
+            internal = extras.read(job.extra)
+            about = msgspec.structs.replace(about, expires_at=internal.expires_at, expires_in=internal.expires_in)
         if node.allow_unfinished is not None:
             waiting_for = all_of(flow)
         else:
@@ -278,10 +278,10 @@ class Flows:
         with suppress(HoldfastError):
             [own] = await session.store.get([flow])
             if own is not None and own.state in TERMINAL:
-                await self.release(session).leave(flow, lambda left: left)
+                await self.release(session).write_pending(flow, lambda left: left)
                 left.append(flow)
         if left:  # nothing, unless its claim was lost and another has ended it
-            await self.release(session).carry_on(left)
+            await self.release(session).process_now(left)
         return self._handles.handle(id, node.call.task.decode_result)
 
     # -- observe and operate
@@ -326,8 +326,8 @@ class Flows:
         own, release = await FlowJobs(session).own(id), self.release(session)
         if own.state in TERMINAL:
             return False
-        await release.leave(id, lambda left: msgspec.structs.replace(left, cancel=True))
-        await release.carry_on([id])
+        await release.write_pending(id, lambda left: msgspec.structs.replace(left, cancel=True))
+        await release.process_now([id])
         return True
 
     @on_app_loop
@@ -335,8 +335,8 @@ class Flows:
         """Delete a flow that has ended, and its jobs. Its own job first: from then on it cannot be retried."""
         members, release = FlowJobs(session), self.release(session)
         jobs = await members.count(own)
-        await release.leave(own.id, lambda left: msgspec.structs.replace(left, delete=jobs))
-        await release.carry_on([own.id])
+        await release.write_pending(own.id, lambda left: msgspec.structs.replace(left, delete=jobs))
+        await release.process_now([own.id])
         with suppress(StoreUnavailable):
             if any(kept.state not in TERMINAL for kept in await members.get([own.id])):
                 raise InvalidState(own.id, own.state, "it was retried meanwhile and runs again")
@@ -349,9 +349,9 @@ class Flows:
         return len(await self.retry_jobs(id, which))
 
     @on_app_loop
-    async def carry_on(self, session: Session, ended: Sequence[str]) -> None:
+    async def process_now(self, session: Session, ended: Sequence[str]) -> None:
         """Process the end of these jobs."""
-        await self.release(session).carry_on(ended)
+        await self.release(session).process_now(ended)
 
     @on_app_loop
     async def with_results(self, session: Session, record: Record) -> bytes:
@@ -363,7 +363,7 @@ class Flows:
         """As `retry`; returns the ids of the jobs that were changed."""
         jobs, release = FlowJobs(session), self.release(session)
         own = await jobs.own(id)
-        lives: list[Change] = []
+        resets: list[Change] = []
         waiting: list[Change] = []
         taken: set[int] = set()
         awaited: set[Waiting] = set()
@@ -380,7 +380,7 @@ class Flows:
                 waiting.append(Change(record.id, record.state, record.fence, patch))
                 awaited.add(waiting_for)
             elif record.state == State.DEAD and asked:
-                lives.append(new_life(record))
+                resets.append(reset(record))
             else:
                 awaited.update([record.waiting_for] if record.waiting_for is not None else [])
                 continue
@@ -388,20 +388,20 @@ class Flows:
         if not taken and (which is not None or own.state == State.SUCCEEDED):
             [meant, *_] = await jobs.get(which or ()) or [own]
             raise InvalidState(meant.id, meant.state, "it has not failed: there is nothing to retry")
-        await session.commit.check([*lives, *waiting])  # before anything is written
+        await session.commit.check([*resets, *waiting])  # before anything is written
         # First the parents, because a process that decides about their dependents reads them again (`_taken_back`);
         # then all dependents, some of which may have ended long ago.
         parents = sorted(what.name for what in awaited if what.kind == "dependency")
-        await release.leave(id, lambda left: mentioning(Pending(also=left.also), parents))
+        await release.write_pending(id, lambda left: mentioning(Pending(also=left.also), parents))
         try:
             await release.reopen(id)
-            written = [*await jobs.change(lives), *await jobs.change(waiting)]
+            written = [*await jobs.change(resets), *await jobs.change(waiting)]
             await release.reopen(id)  # it may have ended before it knew of them
         except (StoreUnavailable, OutcomeUnknown) as error:
             text = f"some jobs of flow {id} may have been retried, and others not: {error}; retry the flow to go on"
             raise OutcomeUnknown(text, (id,)) from error
-        await release.carry_on([id, *parents])
-        return {change.id for change, done in zip([*lives, *waiting], written, strict=True) if done}
+        await release.process_now([id, *parents])
+        return {change.id for change, done in zip([*resets, *waiting], written, strict=True) if done}
 
 
 async def _reserve(session: Session, flow: str) -> int:

@@ -80,7 +80,7 @@ def _is_workers(change: Change) -> bool:
 
 WRITES = WorkerWrites(
     records=(
-        RecordKind(ENDED, worker=_cancels_nothing, tells_end=True),
+        RecordKind(ENDED, worker=_cancels_nothing, notifies_end=True),
         RecordKind(counting(""), worker=any_worker, check=_check_count),
     ),
     change=_is_workers,

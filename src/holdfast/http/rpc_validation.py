@@ -30,7 +30,7 @@ from ..core.validation import (
 )
 from ..core.waiting import Waiting
 from ..store.protocol import Batch
-from ..tasks.limits import MAX_BOUND, NAME_MOST, SPAN_MOST, WEIGHT_MOST
+from ..tasks.limits import MAX_BOUND, MAX_BURST_SPAN, MAX_LIMIT_NAME, MAX_WEIGHT
 from .limits import MIB
 
 STATES = frozenset(state.value for state in State)
@@ -199,13 +199,13 @@ def _check_job(job: NewJob, max_payload: int) -> None:
 
 
 def _check_limit_key(id: str, limit_key: LimitKey) -> None:
-    checked_text(limit_key.name, f"job {id!r}: its limit key", NAME_MOST)
+    checked_text(limit_key.name, f"job {id!r}: its limit key", MAX_LIMIT_NAME)
     sound = (
         0 <= limit_key.concurrency <= MAX_BOUND
-        and 0 <= limit_key.weight <= WEIGHT_MOST
+        and 0 <= limit_key.weight <= MAX_WEIGHT
         and 1 <= limit_key.burst <= MAX_BOUND
     )
-    if not sound or not limit_key.interval >= 0 or limit_key.interval * limit_key.burst > SPAN_MOST:
+    if not sound or not limit_key.interval >= 0 or limit_key.interval * limit_key.burst > MAX_BURST_SPAN:
         raise InvalidJob(f"job {id!r}: a number of its limit key is out of range")
 
 

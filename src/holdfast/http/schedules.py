@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from ..core.cron import MOST_RUNS
+from ..core.cron import MAX_RUNS
 from ..core.lifecycle import DELAY_LIMIT
 from ..core.retry import Backoff
 from ..schedules.schedule import Schedule
@@ -38,7 +38,7 @@ class NewSchedule(Work, kw_only=True):
     every: Annotated[float, Meta(gt=0, lt=DELAY_LIMIT, description="Seconds.")] | None = None
     tz: Name = "UTC"
     """Time zone of the cron expression, such as Europe/Oslo."""
-    catch_up: Annotated[int, Meta(ge=0, le=MOST_RUNS)] = 1
+    catch_up: Annotated[int, Meta(ge=0, le=MAX_RUNS)] = 1
     """Maximum number of missed runs to enqueue late."""
     jitter: Seconds = 0.0
     """Each run is delayed by up to this many seconds."""

@@ -175,8 +175,8 @@ class StoreRpc:
         for job in await declared.check(self._parts.session.store, RecordWrite(kind, name, value, expect)):
             self._policy.check_job(job)
         written = await self._parts.records.put(kind, name, value, expect)  # applies new settings at once
-        if declared.tells_end and written and value is not None:
-            self._parts.session.commit.report_end(name)
+        if declared.notifies_end and written and value is not None:
+            self._parts.session.commit.notify_end(name)
         return written
 
     async def _worker_sends(self, batch: Batch) -> bool:

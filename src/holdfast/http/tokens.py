@@ -34,7 +34,7 @@ LABEL_LIMIT = 100
 """Maximum characters of a token's label."""
 NAMES_LIMIT = 50
 """Maximum queues, and tasks, of a token's scope: they are compared at every request."""
-TOKEN_LEAST = 16
+MIN_TOKEN_LENGTH = 16
 """Minimum characters of HOLDFAST_TOKEN."""
 NOBODY = "0" * 64
 """A digest that no secret has."""
@@ -156,8 +156,8 @@ class Keyring:
     """The tokens that a server accepts: HOLDFAST_TOKEN, and those in the store, cached."""
 
     def __init__(self, records: Records, clock: Clock, token: str | None) -> None:
-        if token is not None and not (len(token) >= TOKEN_LEAST and token.isascii() and token.isprintable()):
-            raise ConfigError(f"HOLDFAST_TOKEN must have at least {TOKEN_LEAST} printable ASCII characters")
+        if token is not None and not (len(token) >= MIN_TOKEN_LENGTH and token.isascii() and token.isprintable()):
+            raise ConfigError(f"HOLDFAST_TOKEN must have at least {MIN_TOKEN_LENGTH} printable ASCII characters")
         self._records = records
         self._clock = clock
         self._own = None if token is None else _digest(token)

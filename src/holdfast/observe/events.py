@@ -62,7 +62,7 @@ KINDS: dict[str, Kind] = {
 
 _LEVELS = {name: kind.level for name, kind in KINDS.items()}
 _SETTLED = {name.removeprefix("job_"): name for name, kind in KINDS.items() if kind.fields[:2] == _ENDED}
-_SETTLED["parked"] = "job_snoozed"
+_SETTLED["suspended"] = "job_snoozed"
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

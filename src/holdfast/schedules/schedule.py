@@ -98,7 +98,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.task, self.queue, bytes(self.payload)) == (other.task, other.queue, bytes(other.payload))
 
 
-class Glance(msgspec.Struct, frozen=True):
+class DueFields(msgspec.Struct, frozen=True):
     """The fields of a schedule that decide whether it is due."""
 
     next: int | None = None
@@ -107,7 +107,7 @@ class Glance(msgspec.Struct, frozen=True):
 
 
 _decode = msgspec.json.Decoder(Schedule).decode
-_glance = msgspec.json.Decoder(Glance).decode
+_decode_due_fields = msgspec.json.Decoder(DueFields).decode
 
 
 def read(value: bytes) -> Schedule | None:
@@ -120,10 +120,10 @@ def read(value: bytes) -> Schedule | None:
     return kept
 
 
-def glance(value: bytes) -> Glance | None:
-    """Decode only the fields of `Glance`: cheap, and the other fields are not validated."""
+def read_due_fields(value: bytes) -> DueFields | None:
+    """Decode only the fields of `DueFields`: cheap, and the other fields are not validated."""
     try:
-        return _glance(value)
+        return _decode_due_fields(value)
     except UNDECODABLE:
         return None
 

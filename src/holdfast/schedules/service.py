@@ -33,7 +33,7 @@ from ..store.protocol import records_of
 from ..tasks.options import OPTION_OF, JobOptions, Options
 from ..tasks.task import Call, Task
 from ..views import moment
-from .schedule import KIND, Schedule, glance, read
+from .schedule import KIND, Schedule, read, read_due_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -215,7 +215,7 @@ class Schedules:
     async def _look(self, record: Versioned, now: int, writes: Writes) -> int | None:
         """Enqueue the due runs of one record; returns the next due time."""
         if not _is_due(record, now):
-            seen = glance(record.value)
+            seen = read_due_fields(record.value)
             return None if seen is None or seen.paused else seen.next
         kept = read(record.value)
         return None if kept is None else await self._make_one(kept, record.version, now, writes)
@@ -313,7 +313,7 @@ class Schedules:
 
 
 def _is_due(record: Versioned, now: int) -> bool:
-    seen = glance(record.value)
+    seen = read_due_fields(record.value)
     if seen is None or seen.paused or seen.next is None:
         return False
     # If the store's clock was ahead and has been corrected, `next` may be far in the future: compute it again.

@@ -251,7 +251,7 @@ class GroupCommit:
         for (end, done), answer in zip(group.settles, answers.settles, strict=True):
             _call(done, answer)
             if end.record_end and answer:
-                self.report_end(end.id)
+                self.notify_end(end.id)
         at = 0
         for changes, waiter in group.changes:
             _resolve(waiter, answers.changes[at : at + len(changes)])
@@ -273,7 +273,7 @@ class GroupCommit:
                 setattr(part, kind, getattr(answers, kind)[begin : at[kind]])
             for end, answer in zip(batch.settles, part.settles, strict=True):
                 if end.record_end and answer:
-                    self.report_end(end.id)
+                    self.notify_end(end.id)
             if not waiter.done():
                 waiter.set_result(part)
                 continue
@@ -281,7 +281,7 @@ class GroupCommit:
                 self.give_back(claims)
         return Answers(**{kind: getattr(answers, kind)[: own[kind]] for kind in KINDS})
 
-    def report_end(self, id: str) -> None:
+    def notify_end(self, id: str) -> None:
         """Call all of `end_callbacks` with the id of a job that ended."""
         for callback in self.end_callbacks:
             callback(id)

@@ -66,7 +66,7 @@ class RecordKind(msgspec.Struct, frozen=True):
     """Raises if the write is invalid. Returns the jobs that workers will make from the record: they are checked too."""
     before_read: Callable[[Store], Awaitable[object]] = _unprepared
     """Raises if the record must not be read."""
-    tells_end: bool = False
+    notifies_end: bool = False
     """Setting such a record announces the end of the job that has its name."""
 
 

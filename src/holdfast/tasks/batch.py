@@ -10,9 +10,9 @@ import msgspec
 from ..core.errors import ConfigError, InvalidJob
 from ..core.validation import checked_seconds
 
-SIZE_MOST = 1000
+MAX_BATCH = 1000
 """Maximum number of jobs of one call."""
-GATHER_WAIT_MOST = 3600.0
+MAX_GATHER_WAIT = 3600.0
 """Maximum seconds for which jobs are collected: they are claimed meanwhile."""
 
 
@@ -31,16 +31,16 @@ def batching(task: str, run_in: str, size: int | None, wait: float | timedelta |
         if wait is not None:
             raise ConfigError(f"task {task!r}: wait= requires batch=")
         return None
-    if type(size) is not int or not 1 <= size <= SIZE_MOST:
-        raise ConfigError(f"task {task!r}: batch= must be a whole number from 1 to {SIZE_MOST}, not {size!r:.100}")
+    if type(size) is not int or not 1 <= size <= MAX_BATCH:
+        raise ConfigError(f"task {task!r}: batch= must be a whole number from 1 to {MAX_BATCH}, not {size!r:.100}")
     if run_in not in ("loop", "thread"):
         raise ConfigError(f"task {task!r}: a batch runs on the loop or in a thread, not with run_in={run_in!r}")
     try:
         seconds = checked_seconds(wait or 0.0, "wait")
     except InvalidJob as error:
         raise ConfigError(f"task {task!r}: {error}") from None
-    if seconds > GATHER_WAIT_MOST:
-        raise ConfigError(f"task {task!r}: wait= must be at most {GATHER_WAIT_MOST:g} seconds, not {wait!r:.100}")
+    if seconds > MAX_GATHER_WAIT:
+        raise ConfigError(f"task {task!r}: wait= must be at most {MAX_GATHER_WAIT:g} seconds, not {wait!r:.100}")
     return Batching(size, seconds)
 
 

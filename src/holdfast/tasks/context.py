@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-REST_MOST = 86400.0
+MAX_REST = 86400.0
 """Maximum seconds of a reported rate limit: one day, since it cannot be shortened."""
 
 
@@ -206,7 +206,7 @@ class Context:
         a thread it returns once stored.
         """
         record, rest = self._record, checked_seconds(retry_after, "retry_after", positive=True)
-        if rest > REST_MOST:
+        if rest > MAX_REST:
             raise InvalidJob(f"report_rate_limit(retry_after=…) must be at most one day, not {retry_after!r:.100}")
         if record.limit_key is None:
             raise ConfigError(

@@ -34,9 +34,9 @@ T = TypeVar("T")
 logger = logging.getLogger("holdfast")
 RESEND_PAUSE = 0.5
 """Seconds before a write that a run must not lose is retried: a step, or the end of a job."""
-LEAST_WAIT = 1.0
+MIN_SIGNAL_WAIT = 1.0
 """Minimum seconds for which a job waits for a signal, so that one that was sent before is found."""
-MOST_UNSEEN = 60.0
+RECHECK_AFTER = 60.0
 """Seconds after which a job that waits for a signal runs again, unless the signal was looked up after the wait was
 written: the process that was to do so may have crashed."""
 
@@ -122,7 +122,7 @@ class DurableSteps:
     def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
         self._check_between_steps("wait for a signal")
         self._use("signal", checked_name(name, "signal"), "keep its value, or wait for a signal of another name")
-        limit = None if timeout is None else max(LEAST_WAIT, checked_seconds(timeout, "timeout"))
+        limit = None if timeout is None else max(MIN_SIGNAL_WAIT, checked_seconds(timeout, "timeout"))
         step, now = self._memory.find("signal", name), self._now()
         if step is not None and step.at is not None:
             return self._after(None, lambda: _answer(step))
@@ -159,8 +159,8 @@ class DurableSteps:
 
     def _wait_on(self, step: Step) -> None:
         # Even after the timeout: whether the signal has arrived is checked in the store after the wait is written.
-        left = MOST_UNSEEN if step.until is None else max(LEAST_WAIT, (step.until - self._now()) / MICROS)
-        raise Suspended(min(left, MOST_UNSEEN), Waiting("signal", step.name))
+        left = RECHECK_AFTER if step.until is None else max(MIN_SIGNAL_WAIT, (step.until - self._now()) / MICROS)
+        raise Suspended(min(left, RECHECK_AFTER), Waiting("signal", step.name))
 
     async def _run_step(
         self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], returns: Returns
@@ -212,8 +212,8 @@ class DurableSteps:
     def _written(self, what: str, memory: Memory) -> bytes:
         data = steps.write(memory) or b""
         if len(data) > self._max_payload:
-            most = f"max_payload ({self._max_payload})"
-            raise PayloadTooLarge(f"{what} brings the stored steps to {len(data)} bytes, over {most}; not stored")
+            limit = f"max_payload ({self._max_payload})"
+            raise PayloadTooLarge(f"{what} brings the stored steps to {len(data)} bytes, over {limit}; not stored")
         return data
 
     # -- async code and threads

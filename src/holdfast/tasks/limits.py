@@ -20,12 +20,12 @@ from ..core.validation import checked_name
 Key = str | Callable[..., str | int]
 MAX_BOUND = 1_000_000
 """Maximum concurrency, burst, and starts per second."""
-WEIGHT_MOST = 100
+MAX_WEIGHT = 100
 """Maximum weight of a limit key: jobs served for each job of a limit key of weight 1."""
 _MISSING = object()
-SPAN_MOST = 366 * 86400 * MICROS
+MAX_BURST_SPAN = 366 * 86400 * MICROS
 """A burst must be used up, at its rate, within this."""
-NAME_MOST = 160
+MAX_LIMIT_NAME = 160
 """Characters of a limit key's name: every store can index this many."""
 _CUT = "…"
 """Mark in the names of shortened limit keys, before the digest of the whole name."""
@@ -82,10 +82,8 @@ class Limit(msgspec.Struct, frozen=True):
             owner = f"{owner}/{value}"
             if callable(weight):
                 weight = _answer(f"{what}: the weight of its limit", weight, value)
-                if type(weight) is not int or not 1 <= weight <= WEIGHT_MOST:
-                    raise InvalidJob(
-                        f"{what}: weight of {value!r:.100} must be 1 to {WEIGHT_MOST}, not {weight!r:.100}"
-                    )
+                if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
+                    raise InvalidJob(f"{what}: weight of {value!r:.100} must be 1 to {MAX_WEIGHT}, not {weight!r:.100}")
         return LimitKey(_bounded(owner), self.concurrency, self.interval, self.burst, cast("int", weight))
 
     def _value(self, what: str, task: LimitedTask | None, payload: bytes) -> str | int | UUID:
@@ -142,9 +140,9 @@ def limit(
     if callable(weight) and key is None:
         raise ConfigError("limit(weight=…) as a function requires key=: it is called with the key's value")
     if not (weight is None or callable(weight)):
-        weight = _count(weight, "weight", WEIGHT_MOST)
+        weight = _count(weight, "weight", MAX_WEIGHT)
     interval, starts = 0 if rate is None else _interval(rate), _count(1 if burst is None else burst, "burst", MAX_BOUND)
-    if interval * starts > SPAN_MOST:
+    if interval * starts > MAX_BURST_SPAN:
         raise ConfigError(f"limit(rate={rate!r}, burst={burst}): a burst must be used up within a year at its rate")
     return Limit(
         key,
@@ -170,9 +168,9 @@ def given_limits(given: Any) -> dict[str, Limit]:
     return {checked_name(name, "queue"): given_limit(one) for name, one in limits.items()}
 
 
-def _count(value: Any, what: str, most: int) -> int:
-    if type(value) is not int or not 1 <= value <= most:
-        raise ConfigError(f"limit({what}=…) must be a whole number from 1 to {most}, not {value!r:.100}")
+def _count(value: Any, what: str, maximum: int) -> int:
+    if type(value) is not int or not 1 <= value <= maximum:
+        raise ConfigError(f"limit({what}=…) must be a whole number from 1 to {maximum}, not {value!r:.100}")
     return value
 
 
@@ -221,8 +219,8 @@ def _part(value: Any, name: str) -> Any:
 
 def _bounded(name: str) -> str:
     """A unique name of a limit key that every store can keep."""
-    if len(name) <= NAME_MOST and name.isprintable() and _CUT not in name:
+    if len(name) <= MAX_LIMIT_NAME and name.isprintable() and _CUT not in name:
         return name
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    head = "".join(letter if letter.isprintable() else "?" for letter in name[: NAME_MOST - 33])
+    head = "".join(letter if letter.isprintable() else "?" for letter in name[: MAX_LIMIT_NAME - 33])
     return f"{head}{_CUT}{digest}"

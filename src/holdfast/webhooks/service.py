@@ -143,7 +143,7 @@ class Feed:
             for callback in waiting:
                 callback()
 
-    def once_there_are_any(self, callback: Callable[[], object]) -> None:
+    def on_first_webhook(self, callback: Callable[[], object]) -> None:
         """Call `callback` once the store has a webhook; now if it has one."""
         if self.hooks:
             callback()

@@ -66,7 +66,7 @@ class Claimer:
                 continue
             quiet = self._until_idle and await self._quiet()
             try:
-                await self._session.holds.fresh()
+                await self._session.task_pauses.fresh()
                 claims = await self._leases.claim(self._ask(free), self._begin)
             except StoreLost:
                 raise  # the store will not come back: the worker ends

@@ -42,9 +42,9 @@ class Maintenance:
                 sweeps = "sweeps" not in session.store.features  # else the server does it
                 if sweeps:
                     await self._claims.recover()
-                await session.holds.refresh(self._every / 2)
+                await session.task_pauses.refresh(self._every / 2)
                 if sweeps:
-                    await session.holds.release_late()
+                    await session.task_pauses.release_late()
                 if sweeps and clock.monotonic() >= tidy_at:
                     tidied = await session.store.tidy(TIDY_LIMIT)
                     await signals.run()

@@ -1,4 +1,4 @@
-"""State files of the supervisors on this machine: one private file each, valid only while its process lives."""
+"""State files of the supervisors on this machine: one private file each, valid only while its process is alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from ..app import Holdfast, parts_of
 from ..core.clock import SystemClock
 from ..core.errors import ConfigError
-from .processes.process_table import lives, own_start, signal_process
+from .processes.process_table import is_alive, own_start, signal_process
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -27,8 +27,8 @@ class Running(msgspec.Struct, frozen=True):
 
     @property
     def alive(self) -> bool:
-        """Whether exactly that process still lives."""
-        return self.boot == SystemClock().boot_id() and lives(self.pid, self.start)
+        """Whether exactly that process is still alive."""
+        return self.boot == SystemClock().boot_id() and is_alive(self.pid, self.start)
 
     def signal(self, number: int) -> bool:
         """Signal exactly that process; False if it has ended."""

@@ -118,7 +118,7 @@ class Worker:
         weights = self._weights or dict.fromkeys(served_queues(registry), 1)
         rotation = QueueRotation(weights)
         if not self._weights:
-            session.feed.once_there_are_any(lambda: rotation.add(WEBHOOKS))
+            session.feed.on_first_webhook(lambda: rotation.add(WEBHOOKS))
         queues, tasks = tuple(weights), tuple(sorted(registry.tasks))
         process = "" if self._supervised else own_process(session.clock)
         holder = new_holder(session, "worker", lease, queues, tasks=tasks, slots=size, process=process)

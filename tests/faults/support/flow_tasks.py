@@ -1,4 +1,4 @@
-"""The tasks of a graph of jobs: each adds up its parents' results, and may die by chance until it is told otherwise."""
+"""The tasks of a graph of jobs: each adds up its parents' results, and may die by chance while that is enabled."""
 
 from __future__ import annotations
 

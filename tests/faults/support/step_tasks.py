@@ -18,7 +18,7 @@ STEPS = 3
 POINTS = [
     *(f"{where} step {n}" for n in range(STEPS) for where in ("before", "inside", "behind")),
     "behind the sleep",
-    "parked",
+    "suspended",
     "behind the signal",
 ]
 """Where it dies, in this order: `inside` a step is after its effect, and before its result is remembered."""
@@ -47,13 +47,13 @@ class Crashes:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_when_parked(journal: Journal) -> None:
-    """Have this process die between parking a job and looking for its signal again; such jobs come back soon here."""
+def die_when_suspended(journal: Journal) -> None:
+    """Kill this process between suspending a job and looking for its signal again; such jobs come back soon here."""
     crashes, look_again = Crashes(journal), signals.look_again
-    remember.MOST_UNSEEN = signals.MOST_UNSEEN = 1.0
+    remember.RECHECK_AFTER = signals.RECHECK_AFTER = 1.0
 
     async def dies_before_looking(session: Session, id: str) -> None:
-        crashes.die("parked")
+        crashes.die("suspended")
         await look_again(session, id)
 
     signals.look_again = dies_before_looking

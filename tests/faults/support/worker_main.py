@@ -13,7 +13,7 @@ from holdfast.observe.events import JobEvent
 
 from .journal import Journal
 from .processes import end_with_parent
-from .step_tasks import die_when_parked
+from .step_tasks import die_when_suspended
 from .tasks import build
 
 EVENTS = {
@@ -53,7 +53,7 @@ def main() -> None:
     end_with_parent()
     journal = Journal(given.journal)
     logging.getLogger("holdfast").addHandler(JournalHandler(journal))
-    die_when_parked(journal)
+    die_when_suspended(journal)
     app = build(given.url, journal, wall_skew=given.wall_skew, lease=given.lease, poll=given.poll, grace=given.grace)
 
     def note(event: JobEvent) -> None:
@@ -66,7 +66,7 @@ def main() -> None:
         worker = Worker(app, concurrency=given.concurrency)
 
         def stop() -> None:
-            journal.write("told")  # before its grace begins
+            journal.write("signalled")  # before its grace begins
             worker.stop()
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)

@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { count, line, plural, span } from "./format.js";
 import { empty, jobHref, loading, mono, muted, shortId, when } from "./parts.js";
 
-const MOST = 12; // jobs named per worker
+const MAX_NAMED = 12; // jobs named per worker
 
 export default function workers() {
   let known = null;
@@ -50,9 +50,9 @@ export default function workers() {
         held
           ? [
               worker.jobs
-                .slice(0, MOST)
+                .slice(0, MAX_NAMED)
                 .map((id) => h("a", { key: id, class: "mono", href: jobHref(id), title: line(id, 200) }, shortId(id))),
-              held > MOST && muted(`and ${count(held - MOST)} more`),
+              held > MAX_NAMED && muted(`and ${count(held - MAX_NAMED)} more`),
             ]
           : muted("nothing"),
       ),

@@ -171,7 +171,7 @@ class Engine:
         self._update_recording()
 
     def _update_recording(self) -> None:
-        self.replica.jobs.recording = self.clock.monotonic() < self._transitions_until
+        self.replica.jobs.records_transitions = self.clock.monotonic() < self._transitions_until
 
     async def _look_around(self) -> None:
         """Poll the log while there are listeners: often after a change, less often while nothing happens."""

@@ -75,13 +75,13 @@ class Log:
                 self.fresh = None
                 with _uncollected():
                     self.replica, self.fresh = await self._anew()
-                self.replica.jobs.recording = instead_of.jobs.recording
+                self.replica.jobs.records_transitions = instead_of.jobs.records_transitions
                 self._applied(self.replica, {})
 
     async def _anew(self) -> tuple[Replica, Instant]:
         while True:
             self._coming = await self._start()
-            self._coming.jobs.recording = self.replica.jobs.recording
+            self._coming.jobs.records_transitions = self.replica.jobs.records_transitions
             try:
                 asked = await self._to_head(self._coming)
                 await self.verify(self._coming, self._coming.position + 1)

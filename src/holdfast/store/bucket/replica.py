@@ -151,7 +151,7 @@ class Replica:
         for watched in batched.watches:
             self._watch(watched.holder, watched.heartbeat, watched.since, watched.seconds)
         for tidy in batched.tidies:
-            jobs.standing.free_rates(tidy.stalled)
+            jobs.ready_queues.free_rates(tidy.stalled)
             done.tidied.append(self._tidy(now, tidy.limit, dict(tidy.gone)))
         if batched.spent is not None:
             self.spent.add(batched.spent)
@@ -324,7 +324,7 @@ def dump(replica: Replica) -> Snapshot:
         jobs.settled,
         jobs.printed,
         jobs.keys,
-        sorted(jobs.standing.early),
+        sorted(jobs.ready_queues.early),
         [_Held(h.holder, h.heartbeat, h.lease, h.left, list(h.jobs)) for h in jobs.holders.values()],
         jobs.kept,
         pack(list(jobs.minutes.values())),
@@ -333,7 +333,7 @@ def dump(replica: Replica) -> Snapshot:
         list(replica.archived.values()),
         replica.retouched,
         replica.spent,
-        jobs.standing.limiters,
+        jobs.ready_queues.limiters,
         replica.marked,
         jobs.versions,
     )
@@ -352,8 +352,8 @@ def load(snapshot: Snapshot, size: int) -> Replica:
         jobs.holders[held.holder.id].jobs = {id: jobs.jobs[id] for id in held.jobs}
     jobs.nonces, jobs.settled = snapshot.nonces, snapshot.settled
     jobs.printed, jobs.keys, jobs.kept = snapshot.printed, snapshot.keys, snapshot.records
-    jobs.standing.early = set(snapshot.early)
-    jobs.standing.restore_limiters(snapshot.limiters)
+    jobs.ready_queues.early = set(snapshot.early)
+    jobs.ready_queues.restore_limiters(snapshot.limiters)
     jobs.minutes = {(m.at, m.queue, m.outcome): m for m in unpack(snapshot.minutes, MinuteStats)}
     replica.writers, replica.watched, replica.retouched = snapshot.writers, snapshot.watched, snapshot.retouched
     replica.spent, replica.marked = snapshot.spent or Spent(), snapshot.marked

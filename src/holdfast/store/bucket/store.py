@@ -130,7 +130,7 @@ class BucketStore:
             gone = [(h.holder.id, h.heartbeat) for h in holders if not h.jobs and engine.watch.ended(replica, h)]
             jobs, keys = replica.jobs.over(now, 1)
             over = any((each.expires_at or now + 1) <= now for each in replica.archived.values())
-            late = replica.jobs.standing.waiting_for_rates(now)
+            late = replica.jobs.ready_queues.waiting_for_rates(now)
             stalled = engine.stalls.over(late, int(engine.clock.monotonic() * MICROS))
             if not (gone or jobs or keys or over or stalled):
                 return ops.Tidied()

@@ -194,7 +194,7 @@ CONSTANTS: dict[str, Any] = {
     "PER_CHUNK": PER_CHUNK,
     "GONE_KEPT": GONE_KEPT,
     "TOTAL": "t",
-    "UNSUCCESSFUL": "parked",  # the sorted set of jobs that ended unsuccessfully (dead or cancelled), by number
+    "UNSUCCESSFUL": "unsuccessful",  # the sorted set of jobs that ended unsuccessfully (dead or cancelled), by number
     "ROW_SIZE": len(_places(m.JobRow)),
     "PIECE": PIECE,
     "PIECE_HEAD": calcsize(">QQQ"),

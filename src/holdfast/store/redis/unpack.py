@@ -67,7 +67,7 @@ T = TypeVar("T", Body, Mutable)
 _BODY = get_type_hints(Body)
 _MUTABLE = get_type_hints(Mutable)
 _NAMES = {LETTERS[name]: name for name in _MUTABLE}
-_LEAST = Body(0, 0, 0, "", "", "", None, None, "damaged", 1, None, None, None, b"")
+_MINIMAL = Body(0, 0, 0, "", "", "", None, None, "damaged", 1, None, None, None, b"")
 
 
 def _part_by_part(data: bytes, types: dict[str, Any], least: T, damage: dict[str, str], what: str) -> T:
@@ -111,7 +111,7 @@ def record(
     try:
         its_body = _body(body)
     except ValueError:
-        its_body = _part_by_part(body, _BODY, _LEAST, damage, "body")
+        its_body = _part_by_part(body, _BODY, _MINIMAL, damage, "body")
         if not its_body.id:
             its_body = msgspec.structs.replace(its_body, id=f"{DAMAGED_ID}{int(seq)}")
     try:

@@ -69,7 +69,7 @@ class Jobs:
         self.settled: dict[str, int] = {}
         self.printed: dict[str, list[Piece]] = {}
         self.keys: dict[str, Key] = {}
-        self.standing = ReadyQueues(self.by_seq)
+        self.ready_queues = ReadyQueues(self.by_seq)
         self.holders: dict[str, Holding] = {}
         self.kept: dict[str, dict[str, Versioned]] = {}
         self.versions = 0
@@ -77,7 +77,7 @@ class Jobs:
         self.minutes: dict[tuple[int, str, str], ops.MinuteStats] = {}
         self.transitions = 0
         self.recorded: deque[ops.Transition] = deque(maxlen=TRANSITIONS_KEPT)
-        self.recording = True
+        self.records_transitions = True
         """Whether transitions are recorded, which the caller decides; they are always counted."""
         self.notified: set[str] = set()
 
@@ -105,11 +105,11 @@ class Jobs:
         if new.id in self.jobs:
             ours = self.nonces.get(new.id, 0) == new.nonce
             return ops.Inserted("created" if ours else "exists", new.id)
-        if new.max_depth is not None and self.standing.depth(new.queue) >= new.max_depth:
+        if new.max_depth is not None and self.ready_queues.depth(new.queue) >= new.max_depth:
             return ops.Inserted("full", new.id)
         self.seq += 1
         record = apply.new_record(new, self.seq, now)
-        self.standing.order_fairly(record, now)
+        self.ready_queues.order_fairly(record, now)
         self.jobs[record.id] = self.by_seq[record.seq] = record
         if new.nonce:
             self.nonces[record.id] = new.nonce
@@ -139,7 +139,7 @@ class Jobs:
     # -- transitions between states: every change exits one index and enters another
 
     def _enter(self, record: Record) -> None:
-        self.standing.enter(record)
+        self.ready_queues.enter(record)
         if record.state == State.RUNNING:
             assert record.holder is not None
             self.holders[record.holder].jobs[record.id] = record
@@ -147,7 +147,7 @@ class Jobs:
             self.notified.add(f"job/{record.id}" if record.state in TERMINAL else f"queue/{record.queue}")
 
     def _exit(self, record: Record) -> None:
-        self.standing.exit(record)
+        self.ready_queues.exit(record)
         if record.state == State.RUNNING:
             assert record.holder is not None
             self.holders[record.holder].jobs.pop(record.id, None)
@@ -164,10 +164,10 @@ class Jobs:
 
     def claim(self, ask: ops.Ask, now: int, renews: Callable[[ops.Holder], bool]) -> ops.Claims:
         picking = Picking(ask, now)
-        self.standing.reopen(now)
+        self.ready_queues.reopen(now)
         for queue in self._open(ask):
-            self.standing.promote(queue, now)
-            self.standing.pick(queue, picking)
+            self.ready_queues.promote(queue, now)
+            self.ready_queues.pick(queue, picking)
             if picking.over:
                 break
         if not picking.chosen:
@@ -177,7 +177,7 @@ class Jobs:
             picking.lone_quarantined.crashes = max(picking.lone_quarantined.crashes, 0)
         for record in picking.chosen:
             self._exit(record)
-            self.standing.start(record, now)
+            self.ready_queues.start(record, now)
             record.state = State.RUNNING
             record.holder = ask.holder.id
             record.attempt += 1
@@ -194,16 +194,16 @@ class Jobs:
         return [queue for queue in dict.fromkeys(ask.queues) if queue not in paused]
 
     def _due_in(self, ask: ops.Ask, now: int) -> float | None:
-        times = [self.standing.next_opening(), *(self.standing.next_due(queue) for queue in self._open(ask))]
+        times = [self.ready_queues.next_opening(), *(self.ready_queues.next_due(queue) for queue in self._open(ask))]
         soon = [when for when in times if when is not None]
         return max(0.0, (min(soon) - now) / MICROS) if soon else None
 
     def finds(self, ask: ops.Ask, now: int) -> bool:
         """Whether a claim would change anything; changes nothing itself."""
-        opening = self.standing.next_opening()
+        opening = self.ready_queues.next_opening()
         if opening is not None and opening <= now:
             return True
-        return any(self.standing.finds(queue, ask, now) for queue in self._open(ask))
+        return any(self.ready_queues.finds(queue, ask, now) for queue in self._open(ask))
 
     def _renew_for(self, holder: ops.Holder, renews: Callable[[ops.Holder], bool]) -> None:
         known = self.holders.get(holder.id)
@@ -227,7 +227,7 @@ class Jobs:
         if record is None:
             return False
         if note.rest is not msgspec.UNSET and record.limit_key is not None:
-            self.standing.rest(record.limit_key.name, apply.after(now, note.rest))
+            self.ready_queues.rest(record.limit_key.name, apply.after(now, note.rest))
         apply.note(record, note, now)
         if note.output is not msgspec.UNSET:
             self._append(record, note.output)
@@ -312,7 +312,7 @@ class Jobs:
         return True
 
     def _notify_freed(self, record: Record) -> None:
-        if self.standing.left(record):
+        if self.ready_queues.left(record):
             self.notified.add(f"queue/{record.queue}")
 
     def _record_ended(self, record: Record) -> None:
@@ -323,7 +323,7 @@ class Jobs:
 
     def _record_transition(self, id: str, state: str, now: int) -> None:
         self.transitions += 1
-        if self.recording:
+        if self.records_transitions:
             self.recorded.append(ops.Transition(id, state, now))
         elif self.recorded:
             self.recorded.clear()
@@ -388,7 +388,7 @@ class Jobs:
         gone = [name for name, known in self.holders.items() if not known.jobs and ended(known)][:limit]
         for name in gone:
             del self.holders[name]
-        self.standing.tidy(now)
+        self.ready_queues.tidy(now)
         for where in [where for where in self.minutes if where[0] < now - int(MINUTE_STATS_KEPT * MICROS)]:
             del self.minutes[where]
         return ops.Tidied(len(jobs), len(keys), len(gone))
@@ -420,14 +420,14 @@ class Jobs:
         """Load stored jobs, in the order of their `seq`."""
         self.jobs.update((record.id, record) for record in records)
         self.by_seq.update((record.seq, record) for record in records)
-        self.standing.restore(records)
+        self.ready_queues.restore(records)
 
     def newest(self, where: ops.Where, before: int | None) -> Iterator[Record]:
         """The jobs that match, newest first; not copies."""
         some = (
             self.by_seq
             if where.waiting_for is None
-            else [seq for _, _, seq in self.standing.waiting.get(where.waiting_for, ())]
+            else [seq for _, _, seq in self.ready_queues.waiting.get(where.waiting_for, ())]
         )
         for seq in sorted(some, reverse=True):
             if before is None or seq < before:

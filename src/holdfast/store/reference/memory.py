@@ -50,7 +50,7 @@ class _Data:
         return known.left or self.silent(known.holder.id) >= int(known.lease * MICROS)
 
     def write(self, batch: Batch) -> Answers:
-        self.jobs.recording = self.clock.boot() < self.watched_until
+        self.jobs.records_transitions = self.clock.boot() < self.watched_until
         answers = self.jobs.write(batch, self.clock.now(), self.renews)
         for ask in batch.asks:
             self.mark(ask.holder.id)

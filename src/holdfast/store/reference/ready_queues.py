@@ -206,7 +206,7 @@ class ReadyQueues:
         if record.limit_key is not None and record.limit_key.weight and record.state == State.QUEUED:
             ready = self.ready.get(record.queue)
             ends = ready.sound.ends(record.priority) if ready else None
-            record.run_at = self.limiter(record.limit_key.name).turn(record.limit_key, ends, now)
+            record.run_at = self.limiter(record.limit_key.name).position(record.limit_key, ends, now)
 
     def _starts(self, record: Record, picking: Picking) -> bool:
         limit_key, started = record.limit_key, picking.started

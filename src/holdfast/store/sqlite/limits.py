@@ -32,7 +32,7 @@ def fair_times(step: Step, jobs: Sequence[NewJob], times: list[int]) -> list[int
         if new.waiting_for is None and time <= step.now and place in ends:
             two = ends[place]
             if new.limit_key is not None and new.limit_key.weight:
-                at = limiters[new.limit_key.name].turn(new.limit_key, two, step.now)
+                at = limiters[new.limit_key.name].position(new.limit_key, two, step.now)
             ends[place] = (at, at) if two is None else (min(two[0], at), max(two[1], at))
         given.append(at)
     _write(step, limiters)

@@ -46,8 +46,8 @@ def own_start() -> str:
 os.register_at_fork(after_in_child=own_start.cache_clear)
 
 
-def lives(pid: int, start: str) -> bool:
-    """Whether exactly the process with this id and start time still lives."""
+def is_alive(pid: int, start: str) -> bool:
+    """Whether exactly the process with this id and start time is still alive."""
     found = start_of(pid)
     if found is None or found == start:
         return found is not None
@@ -64,13 +64,13 @@ def signal_process(pid: int, start: str, number: int) -> bool:
             return False
         with closing(os.fdopen(handle, "rb", buffering=0)):
             # The handle refers to one process: if it matches now, it still does when the signal arrives.
-            if not lives(pid, start):
+            if not is_alive(pid, start):
                 return False
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, number)
                 return True
         return False
-    if not lives(pid, start):
+    if not is_alive(pid, start):
         return False
     with suppress(ProcessLookupError):
         os.kill(pid, number)
@@ -126,7 +126,7 @@ def sweep() -> int:
 def _is_orphaned(mark: str) -> bool:
     """Whether the marker's worker has ended. Ids of other pid namespaces (containers) are not comparable."""
     worker, start, namespace, *_ = (*mark.split(":", 3), "", "")
-    return worker.isdigit() and namespace == _namespace() and not lives(int(worker), start)
+    return worker.isdigit() and namespace == _namespace() and not is_alive(int(worker), start)
 
 
 @cache

@@ -54,7 +54,7 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
         return error.outcome
     if (suspended := _suspended(error)) is not None:
         delay, waiting_for = suspended.delay, suspended.waiting_for
-        return Outcome.snoozed(delay) if waiting_for is None else Outcome.parked(waiting_for, delay)
+        return Outcome.snoozed(delay) if waiting_for is None else Outcome.suspended(waiting_for, delay)
     if isinstance(error, StepResultLost):
         return Outcome.dead(str(error))
     if isinstance(error, Snooze):

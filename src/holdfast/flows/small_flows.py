@@ -32,7 +32,7 @@ AT_ONCE = PAGE // (SMALL + 1)
 """Flows that are read at once."""
 
 
-class Glance:
+class SmallFlows:
     """Processes ends of jobs in the simple case."""
 
     def __init__(self, session: Session, completion: Completion) -> None:
@@ -40,16 +40,16 @@ class Glance:
         self._completion = completion
         self._jobs = FlowJobs(session)
 
-    async def free(self, ids: Sequence[str], told: Mapping[str, Versioned]) -> set[str]:
+    async def free(self, ids: Sequence[str], recorded: Mapping[str, Versioned]) -> set[str]:
         """Process these ends if they are simple, and remove their records; returns those that were processed.
 
-        `told`: known records of ends, read before. A job whose record names other jobs is not simple; if that is
+        `recorded`: known records of ends, read before. A job whose record names other jobs is not simple; if that is
         unknown, its record stays, and is processed later.
         """
         ended: dict[str, list[str]] = {}
         for id in ids:
             flow, _, number = id.rpartition(".")
-            if number.isdecimal() and flow not in told and told.get(id, _PLAIN).value == _PLAIN.value:
+            if number.isdecimal() and flow not in recorded and recorded.get(id, _PLAIN).value == _PLAIN.value:
                 ended.setdefault(flow, []).append(id)
         flows, dealt = list(ended), set[str]()
         for start in range(0, len(flows), AT_ONCE):
