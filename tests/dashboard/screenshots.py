@@ -1,4 +1,4 @@
-"""Pictures of every page, light, dark and on a phone: `python tests/dashboard/screenshots.py` writes docs/images."""
+"""Screenshots of every page, light, dark and on a phone: `python tests/dashboard/screenshots.py` writes docs/images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.app import parts_of
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
-socket.gethostname = lambda: "worker-1"  # the pictures show no machine of ours
+socket.gethostname = lambda: "worker-1"  # no real host name in the screenshots
 
 from holdfast import Worker  # noqa: E402
 from holdfast.worker.run.shell import allow_shell  # noqa: E402
@@ -24,8 +24,8 @@ from support.browser import Server, browser, why_not  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 WIDE, PHONE = {"width": 1280, "height": 640}, {"width": 390, "height": 844}
-MOST = 2000
-"""Pixels that a picture may be high."""
+MAX_HEIGHT = 2000
+"""Maximum height in pixels."""
 PAGES = {
     "overview": "#/",
     "jobs": "#/jobs?state=running&state=failed",
@@ -40,7 +40,7 @@ PAGES = {
 
 
 class Show:
-    """A store with jobs in every state, workers that run some of them, and a server in front of it."""
+    """A store with jobs in every state, and workers that run some of them."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "jobs.db"
@@ -105,7 +105,7 @@ class Show:
 
 
 def take(page, address: str, name: str, where: str, path: Path) -> None:
-    """One picture of the whole page, once it has nothing more to ask."""
+    """One screenshot of the whole page after it has loaded."""
     size = dict(page.viewport_size)
     page.goto(f"{address}/{where}")
     page.wait_for_selector(".page h1")
@@ -114,7 +114,7 @@ def take(page, address: str, name: str, where: str, path: Path) -> None:
         page.wait_for_selector(".charts svg")
     page.wait_for_timeout(700)
     height = page.evaluate("document.querySelector('.page').getBoundingClientRect().bottom + scrollY + 24")
-    page.set_viewport_size({**size, "height": max(size["height"], min(MOST, int(height)))})
+    page.set_viewport_size({**size, "height": max(size["height"], min(MAX_HEIGHT, int(height)))})
     page.wait_for_timeout(200)
     page.screenshot(path=path)
     page.set_viewport_size(size)
@@ -143,7 +143,7 @@ def main(wanted: list[str]) -> None:
 
 
 def picture(chromium, address: str, pages: dict[str, str], look: str, wanted: list[str]) -> None:
-    """Every page in one look."""
+    """Every page in one theme or size."""
     phone = look == "phone"
     context = chromium.new_context(
         viewport=PHONE if phone else WIDE,
@@ -154,7 +154,9 @@ def picture(chromium, address: str, pages: dict[str, str], look: str, wanted: li
     )
     with contextlib.closing(context):
         page = context.new_page()
-        page.on("console", lambda said: print("console:", said.text) if said.type in ("error", "warning") else None)
+        page.on(
+            "console", lambda message: print("console:", message.text) if message.type in ("error", "warning") else None
+        )
         page.on("pageerror", lambda error: print("error:", error))
         for name, where in pages.items():
             if not wanted or name in wanted:
