@@ -83,7 +83,7 @@ def test_a_dead_job_whose_key_is_anothers_is_not_retried(terminal):
     assert refused in terminal("dlq", "retry", "first", code=1)
     said = terminal("dlq", "retry", "--all")
     assert "0 jobs moved from DLQ to 'queued'." in said
-    assert "1 skipped: 1 with a key that another unfinished job has; `holdfast dlq retry ID`" in said
+    assert "1 skipped: 1 with the key of another unfinished job; `holdfast dlq retry ID`" in said
     terminal("cancel", "second")
     assert terminal("dlq", "retry", "--all") == "1 jobs moved from DLQ to 'queued'.\n"
 

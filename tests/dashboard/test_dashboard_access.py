@@ -1,6 +1,6 @@
 """Accessibility: names, labels, landmarks, headings, contrast, focus and target size.
 
-axe checks each page against WCAG 2.2 AA and its own best-practice rules, under the page's content security policy; every
+axe checks each page against WCAG 2.2 AA and its best-practice rules, under the page's content security policy. Every
 violation fails the test. structure.js checks what axe does not: one h1, captions, columns, and targets of 24 pixels.
 contrast.js checks text against its actual background. The tests below check visible focus and reduced motion.
 """

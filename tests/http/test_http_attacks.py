@@ -356,7 +356,7 @@ async def test_connections_far_beyond_the_most_are_cut_off_and_the_log_says_so_o
     monkeypatch.setattr(limits, "REFUSED_WITH_ANSWER", 0)
     for _ in range(3):
         assert await http.raw(b"") == b""
-    assert caplog.text.count("a connection is refused") == 1
+    assert caplog.text.count("a connection was refused") == 1
 
 
 async def test_streams_that_come_all_at_once_are_counted(http, app, monkeypatch):

@@ -258,19 +258,19 @@ def door(*hosts):
 
 def test_a_server_for_every_name_still_refuses_what_is_no_name():
     every = door("*")
-    assert every.check_place([(b"host", b"jobs.example.com:8080")]) is None
+    assert every.check_host_and_origin([(b"host", b"jobs.example.com:8080")]) is None
     for broken in (b"example.com:port", b"[::1", b"example.com/", b"me@example.com"):
         with pytest.raises(Refused, match="is not accepted by this server"):
-            every.check_place([(b"host", broken)])
+            every.check_host_and_origin([(b"host", broken)])
 
 
 def test_no_more_than_a_thousand_names_are_remembered():
     one = door()
     for number in range(1500):
         with pytest.raises(Refused):
-            one.check_place([(b"host", b"name-%d.example.com" % number)])
+            one.check_host_and_origin([(b"host", b"name-%d.example.com" % number)])
     assert len(one._checked) == 1000
-    assert one.check_place([(b"host", b"127.0.0.1")]) is None
+    assert one.check_host_and_origin([(b"host", b"127.0.0.1")]) is None
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ PUBLIC = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 @pytest.fixture
 async def closed(app, monkeypatch):
     monkeypatch.setattr(limits, "SERVER_CONNECTIONS", 20)
-    monkeypatch.setattr(limits, "STRANGERS", 4)
+    monkeypatch.setattr(limits, "UNAUTHENTICATED", 4)
     async with serving(app, "0.0.0.0", token=TOKEN) as client:
         client.url = client.url.replace("0.0.0.0", "127.0.0.1")
         yield client
@@ -128,7 +128,7 @@ async def test_connections_with_a_token_take_all_the_room(closed):
 
 
 async def test_requests_behind_a_proxy_are_counted_by_the_address_that_it_forwards(app, monkeypatch, caplog):
-    monkeypatch.setattr(limits, "STRANGERS", 2)
+    monkeypatch.setattr(limits, "UNAUTHENTICATED", 2)
     monkeypatch.setattr(limits, "READY_SECONDS", 3600.0)
     asked, answered = [], asyncio.Event()
 
@@ -173,7 +173,7 @@ class Guest:
 
 
 def test_a_stranger_whose_request_waits_for_its_answer_is_not_cut_off(monkeypatch):
-    monkeypatch.setattr(limits, "STRANGERS", 2)
+    monkeypatch.setattr(limits, "UNAUTHENTICATED", 2)
     room, first, second = ConnectionLimits(), Guest(), Guest()
     first.idle = second.idle = False
     assert room.enter(first, "192.0.2.1", 0.0)
@@ -186,7 +186,7 @@ def test_a_stranger_whose_request_waits_for_its_answer_is_not_cut_off(monkeypatc
 
 
 def test_an_address_is_forgotten_where_no_token_came_of_late(monkeypatch):
-    monkeypatch.setattr(limits, "STRANGERS", 1)
+    monkeypatch.setattr(limits, "UNAUTHENTICATED", 1)
     room, guests = ConnectionLimits(), [Guest() for _ in range(4)]
     room.admitted(Guest(), "192.0.2.1", 0.0)
     for guest in guests[:3]:

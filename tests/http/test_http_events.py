@@ -130,10 +130,10 @@ async def test_a_moment_that_no_stream_gave_is_refused(http):
 
 
 async def test_a_silent_stream_is_kept_open(http, monkeypatch):
-    monkeypatch.setattr(module, "STILL_HERE", 0.05)
+    monkeypatch.setattr(module, "PING_EVERY", 0.05)
     async with stream(http) as told:
         async with asyncio.timeout(10):
-            while not (await told.answer.content.readline()).startswith(b": still here"):
+            while not (await told.answer.content.readline()).startswith(b": keep-alive"):
                 pass
 
 
@@ -159,7 +159,7 @@ async def test_a_watcher_that_comes_as_the_last_one_leaves_does_not_share_its_en
 
 
 async def test_a_stream_ends_when_its_token_is_revoked(app, monkeypatch):
-    monkeypatch.setattr(module, "STILL_HERE", 0.05)
+    monkeypatch.setattr(module, "PING_EVERY", 0.05)
     monkeypatch.setattr(tokens, "TOKENS_MAX_AGE", 0.05)
     token = await tokens.create(parts_of(app).records, ["read"])
     async with serving(app) as client:

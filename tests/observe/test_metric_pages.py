@@ -208,11 +208,11 @@ async def test_the_store_is_not_asked_for_every_page():
         return [], 0
 
     depths = Depths(ask, clock)
-    await depths.look()
-    await depths.look()
+    await depths.read()
+    await depths.read()
     assert len(asked) == 1
     clock.advance(60)
-    await depths.look()
+    await depths.read()
     assert len(asked) == 2
 
 
@@ -222,7 +222,7 @@ async def test_a_store_that_does_not_answer_is_a_number_too():
     async def ask():
         raise StoreUnavailable("down")
 
-    assert await Depths(ask, ManualClock()).look() is None
+    assert await Depths(ask, ManualClock()).read() is None
     samples = read(Metrics().page(None).decode())
     assert number(samples, "holdfast_store_up") == 0
     assert not any(name == "holdfast_queue_depth" for name, _ in samples)

@@ -109,7 +109,7 @@ def with_app(
 
 
 def note_unknown(app: Holdfast, application: str | None, task: str | None) -> None:
-    """Print a note if the application has no task of this name: a typing error, or a task of another program."""
+    """Print a note if the application has no task of this name: a misspelled name, or a task of another program."""
     known = parts_of(app).registry.tasks
     if (application or root["app"]) is None or task is None or task in known or ":" in task:
         return
@@ -120,21 +120,21 @@ def note_unknown(app: Holdfast, application: str | None, task: str | None) -> No
     print(f"holdfast: note: application {application or root['app']} has no task {task!r}{hint}", file=sys.stderr)
 
 
-def say_none(app: Holdfast, what: str) -> None:
+def print_none(app: Holdfast, what: str) -> None:
     """Print that the store has no such objects, with its URL: the usual cause is a wrong store."""
     print(f"There are no {what} in {where(app)}.")
 
 
-async def watching(look: Callable[[], Awaitable[bool | None]], *, watch: bool, as_json: bool = False) -> None:
-    """Call `look` once; with `watch`, every second on a cleared screen (as JSON or in a pipe: appended).
+async def watching(refresh: Callable[[], Awaitable[bool | None]], *, watch: bool, as_json: bool = False) -> None:
+    """Call `refresh` once; with `watch`, every second on a cleared screen (as JSON or in a pipe: appended).
 
-    Stops when `look` returns True.
+    Stops when `refresh` returns True.
     """
     while True:
         if watch and not as_json and sys.stdout.isatty():
             sys.stdout.write("\033[H\033[2J\033[3J")
-        over = await look()
+        ended = await refresh()
         sys.stdout.flush()
-        if over or not watch:
+        if ended or not watch:
             return
         await asyncio.sleep(1.0)

@@ -35,14 +35,14 @@ def list_jobs(
     """List jobs, newest first."""
     from ..views import states_named
 
-    async def look(app: Holdfast) -> None:
+    async def work(app: Holdfast) -> None:
         async def refresh() -> None:
             page = await app.jobs(state=state, queue=queue, task=task, tag=tag, limit=limit, cursor=cursor)
             show_page(app, page, ", ".join(states_named(state or [])), as_json=as_json, watch=watch)
 
         await watching(refresh, watch=watch, as_json=as_json)
 
-    with_app(url, look, watch=watch)
+    with_app(url, work, watch=watch)
 
 
 def show_page(app: Holdfast, page: Page, states: str, *, as_json: bool, watch: bool = False) -> None:
@@ -77,7 +77,7 @@ def show(
 ) -> None:
     """Show one job: fields, result or error, and all of its attempts."""
 
-    async def look(app: Holdfast) -> None:
+    async def work(app: Holdfast) -> None:
         async def refresh() -> None:
             from .printing import document, json
 
@@ -89,13 +89,13 @@ def show(
 
         await watching(refresh, watch=watch, as_json=as_json)
 
-    with_app(url, look, watch=watch)
+    with_app(url, work, watch=watch)
 
 
 def print_job(job: Job) -> None:
     """Print the fields, attempts and traceback of a job as text."""
     from ..views import limits_text
-    from .printing import moment, safe, say, work
+    from .printing import echo, moment, safe, work
 
     result = None if job.result is None else job.result
     lines = {
@@ -128,11 +128,11 @@ def print_job(job: Job) -> None:
     } | {f"damaged {name}": value for name, value in job.damage.items()}
     for name, value in lines.items():
         if value is not None:
-            say(f"{name:10} {value}")
+            echo(f"{name:10} {value}")
     for line in job.history:
         took = f", {(line.ended_at - line.started_at).total_seconds():.2f} s" if line.started_at else ""
         error = f": {line.error}" if line.error else ""
-        say(f"  attempt {line.number} {line.outcome} at {moment(line.ended_at)}{took} on {line.worker}{error}")
+        echo(f"  attempt {line.number} {line.outcome} at {moment(line.ended_at)}{took} on {line.worker}{error}")
     if job.traceback:
         for line in job.traceback.rstrip().splitlines():
             print("  " + safe(line))
@@ -162,7 +162,7 @@ def cancel(id: options.JobId, url: options.Url = None) -> None:
     """Cancel a waiting job, or ask a running job to stop."""
     from ..core.internal import is_flow
 
-    async def ask(app: Holdfast) -> Record:
+    async def request(app: Holdfast) -> Record:
         done = await app.cancel(id)
         record = await parts_of(app).handles.record(id)
         if not done and not record.cancel:
@@ -171,7 +171,7 @@ def cancel(id: options.JobId, url: options.Url = None) -> None:
             raise InvalidState(id, record.state, "it has ended and cannot be cancelled")
         return record
 
-    record = with_app(url, ask)
+    record = with_app(url, request)
     name = f"{'Flow' if is_flow(record) else 'Job'} {id}"
     print(f"{name} cancelled." if record.state == "cancelled" else f"{name} was asked to stop.")
 
@@ -205,15 +205,15 @@ def delete(id: options.JobId, url: options.Url = None) -> None:
 def explain(id: options.JobId, url: options.Url = None, as_json: options.AsJson = False) -> None:
     """Explain why a job is not running (or what it is doing)."""
     from ..core.internal import is_flow
-    from .printing import document, say
+    from .printing import document, echo
 
-    async def ask(app: Holdfast) -> tuple[Explanation, Record]:
+    async def read(app: Holdfast) -> tuple[Explanation, Record]:
         return await app.explain(id), await parts_of(app).handles.record(id)
 
-    explanation, record = with_app(url, ask)
+    explanation, record = with_app(url, read)
     if as_json:
         document(explanation)
     else:
-        say(f"{'Flow' if is_flow(record) else 'Job'} {explanation.id} is {explanation.state}: {explanation.reason}.")
+        echo(f"{'Flow' if is_flow(record) else 'Job'} {explanation.id} is {explanation.state}: {explanation.reason}.")
         for line in explanation.details:
-            say(f"  {line}")
+            echo(f"  {line}")

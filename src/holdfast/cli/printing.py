@@ -23,7 +23,7 @@ COLOURS = {
 }  # fmt: skip
 
 
-def say(text: str) -> None:
+def echo(text: str) -> None:
     """Print one line, with control characters escaped."""
     print(safe(text))
 
