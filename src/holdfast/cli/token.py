@@ -45,7 +45,7 @@ def create(
     try:
         lasts = None if expires is None else duration(expires)
     except ValueError:
-        raise ConfigError(f"--expires takes a duration such as 12h or 90d, not {expires!r}; none was created") from None
+        raise ConfigError(f"--expires takes a duration such as 12h or 90d, not {expires!r}; no token created") from None
     token = with_app(
         url,
         lambda app: tokens.create(

@@ -45,7 +45,7 @@ METRICS: dict[str, Metric] = {
     "holdfast_queue_oldest_age_seconds": Metric("gauge", "Time since the oldest ready job was due.", ("queue",)),
     "holdfast_queue_paused": Metric("gauge", "1 if the queue is paused, else 0.", ("queue",)),
     "holdfast_store_up": Metric("gauge", "1 if the store responds, else 0."),
-    "holdfast_store_warnings": Metric("gauge", "Durability warnings of the store, listed by holdfast doctor."),
+    "holdfast_store_warnings": Metric("gauge", "Durability warnings of the store, listed by the doctor command."),
 }
 
 Key = tuple[str, ...]
