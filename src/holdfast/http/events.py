@@ -25,7 +25,7 @@ TRANSITIONS_EVERY = 0.25
 """Seconds between two reads of the store, while a stream is open."""
 RETRY_EVERY = 2.0
 """Seconds until the next read if the store did not respond."""
-PING_EVERY = 15.0
+COMMENT_EVERY = 15.0
 """Seconds without events after which a comment is sent to keep the connection open."""
 TRANSITIONS_PER_READ = 500
 """Maximum transitions per read."""
@@ -61,7 +61,7 @@ async def _stream(call: Call, answer: Transitions) -> AsyncGenerator[bytes]:
             yield _written(answer)
             reading = asyncio.ensure_future(service.feed.after(answer.cursor))
             while not reading.done():
-                await asyncio.wait([reading, gone, stopping], timeout=PING_EVERY, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([reading, gone, stopping], timeout=COMMENT_EVERY, return_when=asyncio.FIRST_COMPLETED)
                 if gone.done() or stopping.done() or not await call.still_may("read"):
                     return
                 if not reading.done():

@@ -137,13 +137,7 @@ export default function job(context, id) {
         status !== "running" &&
         button(
           "Delete",
-          () =>
-            act(
-              "delete",
-              "Delete job",
-              "Delete this job?",
-              "The job is deleted permanently, with its result and output.",
-            ),
+          () => act("delete", "Delete job", "Delete this job?", "It is deleted permanently, with result and output."),
           { icon: "delete", kind: "danger" },
         ),
       button("Copy link", () => copy(location.href, "Link"), { icon: "copy" }),
