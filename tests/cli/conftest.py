@@ -1,4 +1,4 @@
-"""Every test here sits at a terminal of its own."""
+"""Every test here has its own terminal."""
 
 from support.terminal import terminal
 

@@ -1,4 +1,4 @@
-"""Bulk commands: a progress bar for a person, silence for a pipe, and exact counts after Ctrl-C and kill -9."""
+"""Bulk commands: a progress bar in a terminal, none in a pipe, and exact counts after Ctrl-C and kill -9."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def url(terminal):
 
 
 def at_a_terminal(terminal, *words, interrupt_at=None):
-    """Run a command whose standard error is a terminal; exit code, standard output, and what stood on the terminal."""
+    """Run a command whose standard error is a terminal; exit code, standard output, and the terminal's content."""
     ours, theirs = pty.openpty()
     try:
         process = subprocess.Popen(
@@ -54,46 +54,46 @@ def at_a_terminal(terminal, *words, interrupt_at=None):
         )
         os.close(theirs)
         shown = b""
-        with suppress(OSError):  # what is read of a terminal that nobody has open any more
+        with suppress(OSError):  # the terminal is closed
             while data := os.read(ours, 4096):
                 shown += data
                 if interrupt_at is not None and interrupt_at in shown:
                     process.send_signal(signal.SIGINT)
                     interrupt_at = None
-        said, _ = process.communicate(timeout=30)
-        return process.returncode, said.decode(), shown.decode()
+        output, _ = process.communicate(timeout=30)
+        return process.returncode, output.decode(), shown.decode()
     finally:
         os.close(ours)
 
 
-def test_a_person_sees_how_far_it_is(terminal, url):
-    code, said, shown = at_a_terminal(terminal, "dlq", "retry", "--all")
-    assert (code, said) == (0, f"{COUNT} jobs moved from DLQ to 'queued'.\n")
+def test_a_terminal_shows_a_progress_bar(terminal, url):
+    code, output, shown = at_a_terminal(terminal, "dlq", "retry", "--all")
+    assert (code, output) == (0, f"{COUNT} jobs moved from DLQ to 'queued'.\n")
     assert f"{COUNT}/{COUNT}" in shown
     assert "retried" in shown
-    code, said, shown = at_a_terminal(terminal, "purge", "--state", "queued", "--yes")
-    assert (code, said) == (0, f"{COUNT} of {COUNT} queued jobs deleted.\n")
+    code, output, shown = at_a_terminal(terminal, "purge", "--state", "queued", "--yes")
+    assert (code, output) == (0, f"{COUNT} of {COUNT} queued jobs deleted.\n")
     assert f"{COUNT}/{COUNT}" in shown
 
 
-def test_a_pipe_gets_the_counts_alone(terminal, url):
+def test_a_pipe_gets_only_the_counts(terminal, url):
     assert terminal("dlq", "retry", "--all", "--dry-run") == f"{COUNT} dead jobs match; none was retried.\n"
     assert terminal("dlq", "retry", "--all") == f"{COUNT} jobs moved from DLQ to 'queued'.\n"
     assert terminal("purge", "-s", "queued", "--yes") == f"{COUNT} of {COUNT} queued jobs deleted.\n"
 
 
-def test_ctrl_c_ends_it_after_a_step_and_says_exactly_what_was_done(terminal, url):
-    code, said, shown = at_a_terminal(terminal, "dlq", "retry", "--all", interrupt_at=b"retried")
-    assert (code, said) == (130, "")
+def test_ctrl_c_stops_after_a_step_with_exact_counts(terminal, url):
+    code, output, shown = at_a_terminal(terminal, "dlq", "retry", "--all", interrupt_at=b"retried")
+    assert (code, output) == (130, "")
     done = terminal.states()["queued"]
     assert 0 < done < COUNT
-    told = f"interrupted: {done} jobs matched, {done} retried; run `holdfast dlq retry --all` again"
-    assert told in " ".join(shown.split())
+    message = f"interrupted: {done} jobs matched, {done} retried; run `holdfast dlq retry --all` again"
+    assert message in " ".join(shown.split())
     assert terminal("dlq", "retry", "--all") == f"{COUNT - done} jobs moved from DLQ to 'queued'.\n"
     assert terminal.states() == {"queued": COUNT}
 
 
-def test_after_kill_9_in_the_middle_the_same_command_does_the_rest(terminal, url):
+def test_after_kill_9_the_same_command_continues(terminal, url):
     killed = subprocess.run([sys.executable, "-c", DIES, url], check=False, timeout=60)
     assert killed.returncode == -signal.SIGKILL
     assert terminal.states() == {"queued": 1000, "dead": COUNT - 1000}

@@ -1,4 +1,4 @@
-"""A job that cannot be decoded is listed, shown as it is, and deleted; never a traceback."""
+"""A damaged job is listed, shown and deleted without a traceback."""
 
 import sqlite3
 
@@ -15,9 +15,9 @@ def test_a_damaged_job_is_listed_shown_and_deleted(terminal):
     terminal("enqueue", '{"id": "sound", "cmd": "true"}')
     damage(terminal, "extra", b"\xffno json")
     damage(terminal, "state", "nowhere")
-    said = terminal("list")
-    assert "blocked (damaged)" in said
-    assert "sound" in said
+    output = terminal("list")
+    assert "blocked (damaged)" in output
+    assert "sound" in output
     shown = terminal("show", "odd")
     assert "damaged extra \\xffno json" in shown
     assert "damaged state nowhere" in shown

@@ -1,4 +1,4 @@
-"""`holdfast enqueue`: what a person types becomes a job, or one clear line."""
+"""`holdfast enqueue`: stores a job, or prints a one-line error."""
 
 import json
 
@@ -17,12 +17,12 @@ def test_a_job_from_json(terminal):
     assert job["payload"] == {"command": "sleep 2 && echo hi", "cwd": "/", "env": {"A": "1"}, "stdin": "x"}
 
 
-def test_cmd_is_as_good_as_command(terminal):
+def test_cmd_is_an_alias_of_command(terminal):
     assert terminal("enqueue", '{"id": "j", "cmd": "echo hi"}') == "Job j enqueued: echo hi\n"
     assert terminal.job("j")["payload"] == {"command": "echo hi"}
 
 
-def test_a_job_from_words(terminal):
+def test_a_job_from_a_command_line(terminal):
     assert "enqueued: echo 'a b' c" in terminal("enqueue", "--id", "w", "--", "echo", "a b", "c")
     assert "enqueued: echo hi | cat" in terminal("enqueue", "--id", "s", "--", "echo hi | cat")
     assert terminal.job("w")["payload"]["command"] == "echo 'a b' c"
@@ -35,7 +35,7 @@ def test_a_job_for_a_task(terminal):
     assert (terminal.job("b")["payload"], terminal.job("b")["queue"]) == ({"a": 1}, "sums")
 
 
-def test_an_applications_task_brings_its_own_options(terminal):
+def test_a_task_of_the_application_has_its_options(terminal):
     (terminal.folder / "shop.py").write_text(
         "from holdfast import Holdfast\n"
         "app = Holdfast()\n"
@@ -70,28 +70,28 @@ BAD = {
 }
 
 
-def test_a_bad_job_is_one_clear_line_and_nothing_is_stored(terminal):
+def test_an_invalid_job_is_a_one_line_error_and_not_stored(terminal):
     for text, reason in BAD.values():
-        said = terminal("enqueue", text, code=2)
-        assert said.startswith("holdfast: ")
-        assert reason in said
-        assert said.count("\n") == 1
+        output = terminal("enqueue", text, code=2)
+        assert output.startswith("holdfast: ")
+        assert reason in output
+        assert output.count("\n") == 1
     assert terminal.states() == {}
 
 
-def test_a_time_without_a_zone_is_reported_what_would_do(terminal):
-    said = terminal("enqueue", "--at", "2036-01-01", "--", "x", code=2)
-    assert said == "holdfast: --at needs a time zone: 2036-01-01T00:00:00Z, or 2036-01-01T00:00:00+01:00\n"
+def test_a_time_without_a_zone_is_refused_with_examples(terminal):
+    output = terminal("enqueue", "--at", "2036-01-01", "--", "x", code=2)
+    assert output == "holdfast: --at needs a time zone: 2036-01-01T00:00:00Z, or 2036-01-01T00:00:00+01:00\n"
     terminal("enqueue", "--at", "2036-01-01T00:00:00Z", "--", "x")
 
 
-def test_a_mistake_in_the_arguments_is_reported_where_it_is(terminal):
-    said = terminal("enqueue", "--task", "t", "--args", '["a" 1]', code=2)
-    assert said.startswith("holdfast: --args: invalid JSON: ")
-    assert "(byte 5)" in said
+def test_an_error_in_the_arguments_has_its_position(terminal):
+    output = terminal("enqueue", "--task", "t", "--args", '["a" 1]', code=2)
+    assert output.startswith("holdfast: --args: invalid JSON: ")
+    assert "(byte 5)" in output
 
 
-def test_an_id_that_is_taken_is_refused(terminal):
+def test_an_existing_id_is_refused(terminal):
     terminal("enqueue", '{"id": "job1", "command": "echo hi"}')
     assert "job 'job1' already exists; the new job was not stored: use another --id" in terminal(
         "enqueue", '{"id": "job1", "command": "echo hi"}', code=1
@@ -105,7 +105,7 @@ def test_the_same_key_gives_the_same_job(terminal):
     assert "belongs to job" in terminal("enqueue", '{"key": "k", "command": "echo other"}', code=1)
 
 
-def test_the_jobs_own_word_beats_the_stored_one(terminal):
+def test_the_option_of_a_job_overrides_the_stored_setting(terminal):
     terminal("config", "set", "max_retries", "7")
     terminal("enqueue", '{"id": "own", "command": "x", "max_retries": 1}')
     terminal("enqueue", '{"id": "usual", "command": "x"}')
@@ -124,18 +124,18 @@ def test_thousands_of_jobs_from_a_file(terminal):
 def test_jobs_from_stdin(terminal):
     lines = '{"id": "a", "command": "echo 1"}\n{"id": "b", "cmd": "echo 2"}\n'
     assert terminal("enqueue", "-", stdin=lines) == "2 jobs enqueued\n"
-    said = terminal("enqueue", "-", stdin=lines + '{"id": "c", "cmd": "echo 3"}\n', code=1)
-    assert "1 jobs enqueued, 2 refused" in said
-    assert "job 'a' already exists" in said
+    output = terminal("enqueue", "-", stdin=lines + '{"id": "c", "cmd": "echo 3"}\n', code=1)
+    assert "1 jobs enqueued, 2 refused" in output
+    assert "job 'a' already exists" in output
 
 
-def test_one_bad_line_and_nothing_of_the_file_is_stored(terminal):
-    said = terminal("enqueue", "-", stdin='{"command": "x"}\n{"command": "x", "when": 1}\n', code=2)
-    assert "line 2: unknown key 'when'" in said
+def test_one_invalid_line_and_no_job_of_the_file_is_stored(terminal):
+    output = terminal("enqueue", "-", stdin='{"command": "x"}\n{"command": "x", "when": 1}\n', code=2)
+    assert "line 2: unknown key 'when'" in output
     assert terminal.states() == {}
 
 
-def test_a_zero_is_an_answer_too(terminal):
+def test_zero_is_a_valid_option_value(terminal):
     (terminal.folder / "shop.py").write_text(
         "from holdfast import Holdfast\napp = Holdfast()\n@app.task(priority=5, max_attempts=9)\ndef send(): ...\n"
     )

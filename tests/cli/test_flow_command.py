@@ -1,4 +1,4 @@
-"""`holdfast flow`, as one types it."""
+"""`holdfast flow` in a terminal."""
 
 import subprocess
 import sys
@@ -48,8 +48,8 @@ def test_a_flow_is_listed_and_shown(terminal):
     assert "│ 0   │ price │ succeeded │       │                       │" in shown
     members = terminal.json("flow", "show", id)["members"]
     assert [(one["number"], one["after"]) for one in members] == [(0, []), (1, []), (2, [0, 1])]
-    assert f"Flow {id} is dead" in (said := terminal("explain", id))
-    assert f"`holdfast retry {id}` resumes the flow at the jobs that failed" in said
+    assert f"Flow {id} is dead" in (output := terminal("explain", id))
+    assert f"`holdfast retry {id}` resumes the flow at the jobs that failed" in output
     [listed] = terminal.json("flow", "list", "--state", "dead")["flows"]
     assert (listed["id"], listed["jobs"]) == (id, 3)
     assert f"Flow {id} continues" in terminal("retry", id)
@@ -77,7 +77,7 @@ if __name__ == "__main__":
 """
 
 
-def test_of_many_jobs_some_are_printed_and_all_are_in_the_json(terminal):
+def test_a_large_flow_is_truncated_except_in_json(terminal):
     id = made(terminal, 60)
     shown = terminal("flow", "show", id)
     assert "│ 49  │" in shown
@@ -86,9 +86,9 @@ def test_of_many_jobs_some_are_printed_and_all_are_in_the_json(terminal):
     assert len(terminal.json("flow", "show", id)["members"]) == 60
 
 
-def test_a_flow_that_is_being_cancelled_says_so(terminal):
+def test_a_flow_that_is_being_cancelled_is_shown_as_such(terminal):
     id = made(terminal, 2)
-    claimed = terminal.store.claim(["default"])  # a job that runs, and does not hear that it is to stop
+    claimed = terminal.store.claim(["default"])  # a running job that ignores the cancellation
     assert claimed is not None
     assert terminal("cancel", id) == f"Flow {id} was asked to stop.\n"
     assert "The flow is being cancelled" in terminal("flow", "show", id)

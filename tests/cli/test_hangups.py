@@ -1,4 +1,4 @@
-"""SIGHUP: workers behind the shell open their log anew, those in front of it stop gracefully."""
+"""SIGHUP: workers in the background reopen their log, workers in the foreground stop gracefully."""
 
 import json
 import os
@@ -21,18 +21,18 @@ def log_of(terminal):
 
 
 def moved(log):
-    """As logrotate does it."""
+    """Rotate a log as logrotate does."""
     return log.rename(log.with_suffix(".1"))
 
 
 def workers_in(log):
-    """The workers that have logged a job there."""
+    """The workers that logged a job in this file."""
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     return {line["worker_id"] for line in lines if "worker_id" in line}
 
 
 def test_a_supervisor_is_started_with_hangups_ignored(monkeypatch, tmp_path):
-    """Until it can handle them. What a process ignores, a program that it starts ignores from its first moment."""
+    """Until it handles them: ignored signals are inherited by child processes."""
     ignored: list[bool] = []
 
     def popen(*_: object, **__: object) -> None:
@@ -48,7 +48,7 @@ def test_a_supervisor_is_started_with_hangups_ignored(monkeypatch, tmp_path):
     assert signal.getsignal(signal.SIGHUP) is before
 
 
-def test_a_supervisor_and_its_workers_open_their_log_anew(terminal):
+def test_a_supervisor_and_its_workers_reopen_their_log(terminal):
     terminal("worker", "start", "--count", "2", "--concurrency", "1")
     [supervisor], log = terminal.supervisors(), log_of(terminal)
     old = moved(log)
@@ -60,13 +60,13 @@ def test_a_supervisor_and_its_workers_open_their_log_anew(terminal):
         return len(workers_in(log)) == 2
 
     terminal.until(both_log_there)
-    said = old.read_text()
+    output = old.read_text()
     [one, _] = [worker["pid"] for worker in terminal.workers()]
     kill(one)
     terminal.until(lambda: f"worker process {one} crashed" in log.read_text())
     terminal.until(lambda: len(terminal.workers()) == 2)
     terminal("worker", "stop")
-    assert old.read_text() == said
+    assert old.read_text() == output
     assert log.stat().st_mode & 0o777 == 0o600
 
 
@@ -86,7 +86,7 @@ if 'holdfast.worker.member' in pathlib.Path('/proc/self/cmdline').read_text():
 """
 
 
-def test_a_worker_that_was_starting_when_the_log_was_moved_opens_it_anew_as_well(terminal):
+def test_a_starting_worker_reopens_a_rotated_log(terminal):
     (terminal.folder / "shop.py").write_text(SLOW_START)
     start = terminal.start("worker", "start", "-A", "shop:app")
     terminal.until((terminal.folder / "starting").exists)
@@ -101,7 +101,7 @@ def test_a_worker_that_was_starting_when_the_log_was_moved_opens_it_anew_as_well
     terminal("worker", "stop")
 
 
-def test_a_log_that_cannot_be_opened_anew_is_kept(terminal):
+def test_a_log_that_cannot_be_reopened_is_kept(terminal):
     terminal("worker", "start")
     [supervisor], log = terminal.supervisors(), log_of(terminal)
     old = moved(log)
@@ -119,10 +119,10 @@ import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
-"""Runs Python on the terminal that is its standard input, as a shell does."""
+"""Runs Python with its standard input as controlling terminal, as a shell does."""
 
 
-def test_closing_the_terminal_is_a_graceful_stop(terminal):
+def test_closing_the_terminal_stops_gracefully(terminal):
     terminal("enqueue", '{"id": "x", "command": "echo begun; sleep 1.5; echo done"}')
     ours, theirs = pty.openpty()
     front = subprocess.Popen(
@@ -144,7 +144,7 @@ def test_closing_the_terminal_is_a_graceful_stop(terminal):
     assert terminal.process_table() == {}
 
 
-def test_a_second_hangup_and_one_for_the_workers_themselves_hurry_nothing(terminal):
+def test_more_hangups_do_not_shorten_a_graceful_stop(terminal):
     terminal("enqueue", '{"id": "x", "command": "echo begun; while [ ! -e go ]; do sleep 0.1; done"}')
     front = terminal.start("worker", "start", "--foreground")
     terminal.until(lambda: terminal.printed("x") == "begun\n")
@@ -181,4 +181,4 @@ def test_a_server_stops_gracefully(terminal):
     with served(terminal.folder, f"sqlite:///{terminal.folder}/holdfast.db") as server:
         server.address()
         server.process.send_signal(signal.SIGHUP)
-        assert server.process.wait(30) == 0, server.said()
+        assert server.process.wait(30) == 0, server.output()

@@ -1,4 +1,4 @@
-"""kill -9 of the supervisor, a worker, a job's own process, all at once: every job ends, nothing is left."""
+"""kill -9 of the supervisor, a worker, the process of a job, or all: every job ends and no process is left."""
 
 import json
 
@@ -7,13 +7,13 @@ import pytest
 from support.terminal import kill
 
 LEASE = "2"
-# Two runs at most write `run`; a child that was forked away twice must not outlive its job either.
+# At most two runs write `run`; a double-forked child must not outlive its job either.
 COMMAND = "echo run >> runs; (setsid sleep 300 &); (setsid setsid sh -c 'sleep 301 & sleep 302' &); sleep 1.5; echo ok"
 
 
 @pytest.fixture
 def at_work(terminal):
-    """Two workers, three jobs that run; one that fails is not retried while a test looks at it."""
+    """Two workers and three running jobs; a failed job is not retried during a test."""
     terminal("config", "set", "retry_base", "600")
     terminal("config", "set", "retry_jitter", "0")
     terminal("worker", "start", "--count", "2", "--lease", LEASE)
@@ -48,7 +48,7 @@ def test_kill_of_a_worker(at_work):
 def test_kill_of_the_supervisor(at_work):
     [supervisor] = at_work.supervisors()
     kill(supervisor)
-    # Without a supervisor nobody would find the workers any more: they finish what they run, and end.
+    # Workers without a supervisor cannot be stopped by a command: they finish their jobs and exit.
     at_work.until(lambda: not at_work.process_table())
     at_work.until(lambda: not at_work.workers())
     at_work("worker", "start", "--lease", LEASE)

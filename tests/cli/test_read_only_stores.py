@@ -1,4 +1,4 @@
-"""A file or a folder that may only be read: a worker says so once, and ends."""
+"""A read-only file or folder: a worker prints one error and exits."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Commands that read: tables for people, JSON for programs, exit codes for scripts."""
+"""Reading commands: tables, JSON and exit codes."""
 
 import json
 import subprocess
@@ -11,8 +11,8 @@ from support.terminal import HOLDFAST
 
 @pytest.fixture
 def stocked(terminal):
-    """A store with some jobs in it."""
-    jobs = [{"id": f"a-rather-long-job-id-that-nobody-should-have-to-read-in-two-lines-{n}", "cmd": "echo " + "x" * 99}
+    """A terminal whose store has some jobs."""
+    jobs = [{"id": f"a-rather-long-job-id-that-must-not-be-wrapped-into-two-lines-{n}", "cmd": "echo " + "x" * 99}
             for n in range(3)]  # fmt: skip
     jobs += [{"id": "later", "cmd": "x", "delay": 999}, {"id": "mail", "cmd": "x", "queue": "mail", "tags": ["t"]}]
     terminal("enqueue", "-", stdin="\n".join(map(json.dumps, jobs)))
@@ -20,20 +20,20 @@ def stocked(terminal):
 
 
 def test_status_counts_every_state(stocked):
-    said = stocked("status")
-    assert "queued    │ 4" in said
-    assert "dead      │ 0" in said
-    assert "Active Workers: 0 []" in said
+    output = stocked("status")
+    assert "queued    │ 4" in output
+    assert "dead      │ 0" in output
+    assert "Active Workers: 0 []" in output
     counts = stocked.json("status")["counts"]
     assert (counts["queued"], counts["scheduled"], counts["succeeded"]) == (4, 1, 0)
 
 
-def test_requests_are_counted_in_a_folder_and_have_no_price_there(terminal):
+def test_a_folder_counts_requests_without_a_price(terminal):
     url = f"file://{terminal.folder}/bucket"
     terminal("enqueue", "--url", url, "--", "true")
-    said = terminal("status", "--url", url)
-    assert "Requests: " in said
-    assert "$" not in said
+    output = terminal("status", "--url", url)
+    assert "Requests: " in output
+    assert "$" not in output
     assert set(terminal.json("status", "--url", url)["cost"]) == {"requests_per_job"}
 
 
@@ -49,28 +49,28 @@ READING = [
 
 @pytest.mark.parametrize("url", ["sqlite:///jobs.db", "file:///{}/jobs"])
 @pytest.mark.parametrize(("command", "code"), READING)
-def test_a_command_that_reads_makes_no_store(command, code, url, terminal):
+def test_a_reading_command_creates_no_store(command, code, url, terminal):
     if url.startswith("file:") and command.startswith("migrate"):
         pytest.skip("a folder has no schema")
-    said = terminal(*command.split(), "--url", url.format(terminal.folder), code=code)
-    assert "Traceback" not in said
+    output = terminal(*command.split(), "--url", url.format(terminal.folder), code=code)
+    assert "Traceback" not in output
     if not command.startswith(("migrate", "doctor", "worker stop")):
-        assert f"there is no store at {url.format(terminal.folder)}" in said
+        assert f"there is no store at {url.format(terminal.folder)}" in output
     assert [file.name for file in terminal.folder.iterdir() if file.name != "state"] == []
 
 
-def test_status_works_on_a_store_that_is_not_there_yet(terminal):
+def test_status_works_on_a_missing_store(terminal):
     assert "Active Workers: 0" in terminal("status")
 
 
-def test_status_and_queues_name_the_store_that_they_read(stocked):
+def test_status_and_queues_print_the_store(stocked):
     place = f"sqlite:///holdfast.db ({stocked.folder.resolve()}/holdfast.db)"
     assert f"Store: {place}\n" in stocked("status")
     assert f"Store: {place}\n" in stocked("queues")
     assert stocked.json("status")["store"] == place
 
 
-def test_everyday_words_name_states(stocked):
+def test_state_aliases(stocked):
     page = stocked.json("list", "--state", "pending")
     assert len(page["jobs"]) == 4
     assert stocked("list", "--state", "completed").startswith(
@@ -80,12 +80,12 @@ def test_everyday_words_name_states(stocked):
 
 
 def test_a_table_never_wraps_an_id_and_is_plain_when_piped(stocked):
-    said = stocked("list")
-    assert "a-rather-long-job-id-that-nobody-should-have-to-read-in-two-lines-1 " in said
-    assert "\x1b" not in said
+    output = stocked("list")
+    assert "a-rather-long-job-id-that-must-not-be-wrapped-into-two-lines-1 " in output
+    assert "\x1b" not in output
 
 
-def test_pages_follow_each_other(stocked):
+def test_pagination(stocked):
     seen, cursor = [], ()
     while True:
         page = stocked.json("list", "-n", "2", *cursor)
@@ -133,7 +133,7 @@ def test_one_job_is_shown_cancelled_and_retried(stocked):
     assert stocked("retry", "later") == "Job later moved from 'cancelled' to 'queued'.\n"
 
 
-def test_purge_takes_what_it_is_reported(stocked):
+def test_purge_deletes_the_selected_jobs(stocked):
     stocked("cancel", "mail")
     assert stocked("purge", "--state", "cancelled", "--dry-run") == "1 cancelled jobs match; none was deleted.\n"
     assert stocked("purge", "--state", "cancelled", "--yes") == "1 of 1 cancelled jobs deleted.\n"
@@ -180,12 +180,12 @@ def test_a_store_that_cannot_be_reached_is_exit_code_3(terminal):
     file = terminal.folder / "holdfast.db"
     content = file.read_bytes()
     file.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
-    said = terminal("status", code=3)
-    assert "the file is damaged" in said
-    assert said.count("\n") == 1
+    output = terminal("status", code=3)
+    assert "the file is damaged" in output
+    assert output.count("\n") == 1
 
 
-def test_the_url_may_stand_before_or_behind_the_command(terminal):
+def test_the_url_is_accepted_before_and_after_the_command(terminal):
     terminal("--url", "sqlite:///other.db", "enqueue", '{"id": "x", "cmd": "true"}')
     assert terminal.json("list", "--url", "sqlite:///other.db")["jobs"][0]["id"] == "x"
     terminal.env["HOLDFAST_URL"] = "sqlite:///other.db"
@@ -204,7 +204,7 @@ def test_dead_letters(terminal):
     assert "--dry-run needs --all" in terminal("dlq", "retry", "w", "--dry-run", code=2)
 
 
-def test_watching_looks_again_until_it_is_stopped(stocked):
+def test_watch_refreshes_until_it_is_stopped(stocked):
     watching = subprocess.Popen(
         [*HOLDFAST, "status", "--watch", "--json"], cwd=stocked.folder, env=stocked.env, stdout=subprocess.PIPE
     )
@@ -218,7 +218,7 @@ def test_watching_looks_again_until_it_is_stopped(stocked):
 def test_every_command_has_help(terminal):
     commands = ["enqueue", "status", "list", "show", "logs", "cancel", "retry", "explain", "worker", "dlq", "config"]
     commands += ["queues", "pause", "resume", "purge", "migrate", "top", "bench", "demo"]
-    said = terminal("--help")
-    assert [name for name in commands if f" {name} " not in said] == []
+    output = terminal("--help")
+    assert [name for name in commands if f" {name} " not in output] == []
     assert terminal("migrate").startswith("Applied version 1")
     assert terminal("migrate") == "The schema is up to date.\n"

@@ -1,9 +1,9 @@
-"""`holdfast schedule`, as one types it."""
+"""`holdfast schedule` in a terminal."""
 
 
-def test_a_schedule_is_made_shown_paused_run_and_deleted(terminal):
-    said = terminal("schedule", "put", "backup", "--cron", "0 3 * * *", "--tz", "Europe/Oslo", "--", "echo", "saved it")
-    assert "Schedule backup: At 03:00 every day (Europe/Oslo); next run" in said
+def test_a_schedule_is_created_shown_paused_run_and_deleted(terminal):
+    made = terminal("schedule", "put", "backup", "--cron", "0 3 * * *", "--tz", "Europe/Oslo", "--", "echo", "saved it")
+    assert "Schedule backup: At 03:00 every day (Europe/Oslo); next run" in made
     [kept] = terminal.json("schedule", "list")
     assert (kept["name"], kept["task"], kept["cron"], kept["tz"]) == ("backup", "shell", "0 3 * * *", "Europe/Oslo")
     assert "backup" in terminal("schedule", "list")
@@ -16,19 +16,19 @@ def test_a_schedule_is_made_shown_paused_run_and_deleted(terminal):
     assert terminal("schedule", "list").startswith("There are no schedules in sqlite:///holdfast.db")
 
 
-def test_all_that_a_schedule_keeps_is_shown(terminal):
+def test_all_fields_of_a_schedule_are_shown(terminal):
     what = ("--task", "report", "--args", '{"day": "x"}', "--queue", "reports")
     terminal("schedule", "put", "report", "--every", "15m", *what)
     shown = terminal.json("schedule", "show", "report")
     assert (shown["payload"], shown["queue"], shown["every"], shown["error"]) == ({"day": "x"}, "reports", 900, None)
     assert set(shown) >= {"priority", "max_attempts", "timeout", "retry", "tags", "expires", "limits", "last_job"}
-    said = terminal("schedule", "show", "report")
-    assert "when       Every 15 minutes" in said
-    assert '{"day":"x"}' in said
+    output = terminal("schedule", "show", "report")
+    assert "when       Every 15 minutes" in output
+    assert '{"day":"x"}' in output
     assert "no schedule 'x'" in terminal("schedule", "show", "x", code=1)
 
 
-def test_a_run_that_could_not_be_made_is_reported(terminal):
+def test_a_failed_run_is_reported(terminal):
     terminal("schedule", "put", "often", "--every", "1", "--", "echo", "x" * 2000)
     terminal("config", "set", "max_payload", "1024")
     terminal("worker", "start", "--count", "1")
@@ -45,7 +45,7 @@ def test_a_worker_runs_what_is_due(terminal):
     terminal("worker", "stop")
 
 
-def test_mistakes_are_reported_and_nothing_is_stored(terminal):
+def test_errors_are_reported_and_nothing_is_stored(terminal):
     assert "invalid cron line" in terminal("schedule", "put", "x", "--cron", "61 * * * *", "--", "true", code=2)
     assert "unknown time zone" in terminal(
         "schedule", "put", "x", "--cron", "@daily", "--tz", "Oz", "--", "true", code=2
@@ -73,7 +73,7 @@ def nightly() -> None: ...
 """
 
 
-def test_what_code_declares_comes_back_and_that_is_said(terminal):
+def test_changes_of_a_declared_schedule_print_a_note(terminal):
     (terminal.folder / "shop.py").write_text(DECLARED)
     terminal("-A", "shop:app", "worker", "start", "--foreground", "--drain")
     changed = terminal("schedule", "put", "nightly", "--every", "60", "--task", "nigtly", "-A", "shop:app")

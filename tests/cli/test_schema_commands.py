@@ -15,7 +15,7 @@ from holdfast.store.sqlite import schema
 from support.second_step import second_step
 
 
-def test_migrate_says_what_is_missing_then_brings_it_then_has_nothing_to_do(terminal):
+def test_migrate_checks_applies_and_is_idempotent(terminal):
     assert "Missing: version 1" in terminal("migrate", "--check", code=1)
     assert "Applied version 1" in terminal("migrate")
     assert "up to date" in terminal("migrate", "--check")
@@ -23,26 +23,26 @@ def test_migrate_says_what_is_missing_then_brings_it_then_has_nothing_to_do(term
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "output"),
     [
         (partial(commands.migrate, check=True), "Missing: version 2;"),
         (commands.doctor, "schema version 1; this Holdfast uses 2\n      run `holdfast migrate`"),
     ],
     ids=["check", "doctor"],
 )
-def test_a_file_that_lacks_the_newest_step_is_reported_of(tmp_path, capsys, command, said):
+def test_a_missing_migration_is_reported(tmp_path, capsys, command, output):
     url = f"sqlite:///{tmp_path}/jobs.db"
     commands.migrate(url=url)
     with second_step(schema, "CREATE TABLE holdfast_next (word TEXT);"):
         with pytest.raises(typer.Exit) as raised:
             command(url=url)
         assert raised.value.exit_code == 1
-        assert said in capsys.readouterr().out
+        assert output in capsys.readouterr().out
         commands.migrate(url=url)
         assert capsys.readouterr().out == "Applied version 2.\n"
 
 
-def test_the_dumped_schema_makes_a_store(terminal):
+def test_the_dumped_schema_creates_a_store(terminal):
     with closing(sqlite3.connect(terminal.folder / "holdfast.db")) as database:
         database.executescript(terminal("migrate", "--dump-sql"))
         assert database.execute("SELECT count(*) FROM holdfast_job").fetchone() == (0,)
@@ -50,30 +50,30 @@ def test_the_dumped_schema_makes_a_store(terminal):
     assert "up to date" in terminal("migrate")
 
 
-def test_doctor_has_nothing_to_say_about_a_sound_store(terminal):
+def test_doctor_finds_no_problem_in_a_valid_store(terminal):
     terminal("migrate")
     assert "look" not in terminal("doctor")
     assert all(finding["fine"] for finding in terminal.json("doctor"))
 
 
-def test_doctor_points_at_what_is_wrong(terminal):
+def test_doctor_reports_problems(terminal):
     terminal("migrate")
     (terminal.folder / "holdfast.db").chmod(0o644)
     assert "chmod 600" in terminal("doctor", code=1)
 
 
-def test_a_store_without_a_schema_says_so(terminal):
+def test_a_store_without_a_schema_is_reported(terminal):
     assert "has no schema" in terminal("migrate", "--url", "memory://")
 
 
-def test_doctor_says_that_a_newer_schema_needs_a_newer_holdfast(terminal):
+def test_doctor_reports_a_newer_schema(terminal):
     terminal("migrate")
     with closing(sqlite3.connect(terminal.folder / "holdfast.db")) as database, database:
         database.execute("INSERT INTO holdfast_schema (version, applied_at) VALUES (999, 0)")
-    said = terminal("doctor", code=1)
-    assert "schema version 999" in said
-    assert "upgrade Holdfast" in said
-    assert "holdfast migrate" not in said
+    output = terminal("doctor", code=1)
+    assert "schema version 999" in output
+    assert "upgrade Holdfast" in output
+    assert "holdfast migrate" not in output
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")

@@ -1,4 +1,4 @@
-"""`holdfast signal`, as one types it."""
+"""`holdfast signal` in a terminal."""
 
 TASKS = """
 from holdfast import Context, Holdfast
@@ -26,9 +26,9 @@ def test_a_job_waits_until_it_is_signalled(terminal):
     terminal("-A", "shop:app", "worker", "start", "--count", "1")
     terminal.until(lambda: terminal.job("o-42")["waiting_for"], 30)
     terminal.until(lambda: terminal.job("nap")["state"] == "scheduled", 30)
-    said = terminal("explain", "o-42")
-    assert "it waits for signal 'approval-42', at most until" in said
-    assert "1 step is done: charge" in said
+    output = terminal("explain", "o-42")
+    assert "it waits for signal 'approval-42', at most until" in output
+    assert "1 step is done: charge" in output
     assert "waits for signal approval-42 until" in terminal("show", "o-42")
     assert [step["name"] for step in terminal.json("show", "o-42")["steps"]] == ["charge", "approval-42"]
     assert "it sleeps until" in terminal("explain", "nap")
@@ -41,7 +41,7 @@ def test_a_job_waits_until_it_is_signalled(terminal):
     terminal("worker", "stop")
 
 
-def test_mistakes_are_reported_and_nothing_is_sent(terminal):
+def test_errors_are_reported_and_nothing_is_sent(terminal):
     assert "its value is JSON" in terminal("signal", "x", "{", code=2)
     assert """a string needs quotes: '"ann"'""" in terminal("signal", "x", "ann", code=2)
     assert "a signal name must be 1 to 128" in terminal("signal", " x", code=2)

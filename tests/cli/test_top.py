@@ -1,4 +1,4 @@
-"""`holdfast top`: what it shows, and what its keys do."""
+"""`holdfast top`: its tables and keys."""
 
 import pytest
 from textual.widgets import DataTable, Static
@@ -33,7 +33,7 @@ async def app(tmp_path):
     await app.close()
 
 
-async def test_it_shows_the_store_and_its_keys_act(app):
+async def test_top_shows_the_store_and_its_keys_work(app):
     slow = await app.enqueue("slow")
     bad = await app.enqueue("bad")
     async with working(app):

@@ -1,9 +1,9 @@
-"""Once, expiry and pauses of tasks, at a terminal."""
+"""Unique jobs, expiry and pauses of tasks in a terminal."""
 
 import json
 
 
-def test_the_same_command_once(terminal):
+def test_a_unique_command_is_enqueued_once(terminal):
     first = terminal.json("enqueue", "--json", "--unique", "until_start", "--", "make report")
     again = terminal.json("enqueue", "--json", "--unique", "until_start", "--", "make report")
     assert (first["created"], again) == (True, {"id": first["id"], "created": False})
@@ -13,8 +13,8 @@ def test_the_same_command_once(terminal):
 
 def test_replace_and_debounce(terminal):
     terminal("enqueue", "--id", "d", "--key", "k", "--debounce", "1h", "--debounce-max", "1d", "--", "echo a")
-    said = terminal("enqueue", "--key", "k", "--debounce", "1h", "--debounce-max", "1d", "--", "echo b")
-    assert said == "Job d was waiting and has been replaced: echo b\n"
+    output = terminal("enqueue", "--key", "k", "--debounce", "1h", "--debounce-max", "1d", "--", "echo b")
+    assert output == "Job d was waiting and has been replaced: echo b\n"
     assert terminal.job("d")["payload"] == {"command": "echo b"}
     terminal("enqueue", json.dumps({"command": "echo c", "key": "k", "replace": True}))
     job = terminal.job("d")
@@ -35,8 +35,8 @@ def test_a_task_is_paused_by_its_arguments_and_resumed(terminal):
         "Task send where customer=42 paused. Workers apply it within about one poll interval.\n"
     )
     assert terminal("pause", "--task", "send", "--where", "to=ann@example.com") != ""
-    said = terminal.json("status")["paused_tasks"]
-    assert said == [
+    output = terminal.json("status")["paused_tasks"]
+    assert output == [
         {"task": "send", "where": {"customer": 42}},
         {"task": "send", "where": {"to": "ann@example.com"}},
     ]
@@ -51,7 +51,7 @@ def test_a_task_is_paused_by_its_arguments_and_resumed(terminal):
     assert len(terminal.json("status")["paused_tasks"]) == 1
 
 
-def test_what_nothing_knows_is_paused_with_a_warning_and_listed(terminal):
+def test_unknown_names_are_paused_with_a_warning(terminal):
     assert terminal("pause", "mial") == (
         "Queue mial paused.\n"
         "queue 'mial' is paused, but no job, worker, schedule or task here has that name: is it misspelled?\n"
@@ -62,18 +62,18 @@ def test_what_nothing_knows_is_paused_with_a_warning_and_listed(terminal):
     assert terminal("resume", "mial") == "Queue mial resumed.\n"
 
 
-def test_to_resume_what_is_not_paused_names_what_is(terminal):
+def test_resume_of_an_unpaused_name_lists_the_paused_ones(terminal):
     terminal("migrate")
     assert terminal("resume", "mail", code=1) == "holdfast: Queue mail was not paused; nothing is paused\n"
     terminal("pause", "my mail")
     terminal("pause", "--task", "send", "--where", "customer=42")
-    said = "was not paused; paused are: 'my mail', --task send --where customer=42\n"
-    assert terminal("resume", "mail", code=1) == f"holdfast: Queue mail {said}"
-    assert terminal("resume", "--task", "send", code=1) == f"holdfast: Task send {said}"
+    output = "was not paused; paused are: 'my mail', --task send --where customer=42\n"
+    assert terminal("resume", "mail", code=1) == f"holdfast: Queue mail {output}"
+    assert terminal("resume", "--task", "send", code=1) == f"holdfast: Task send {output}"
     assert terminal("resume", "my mail") == "Queue my mail resumed.\n"
 
 
-def test_a_dead_job_whose_key_is_anothers_is_not_retried(terminal):
+def test_a_dead_job_is_not_retried_while_another_job_has_its_key(terminal):
     for id in ("first", "second"):
         terminal("enqueue", "--id", id, "--unique", "until_end", "--key", "k", "--max-attempts", "1", "--", "exit 3")
         if id == "first":
@@ -81,14 +81,14 @@ def test_a_dead_job_whose_key_is_anothers_is_not_retried(terminal):
     refused = "job 'first' is dead: its key 'k' now belongs to job 'second'; wait until that job ends, or cancel it"
     assert refused in terminal("retry", "first", code=1)
     assert refused in terminal("dlq", "retry", "first", code=1)
-    said = terminal("dlq", "retry", "--all")
-    assert "0 jobs moved from DLQ to 'queued'." in said
-    assert "1 skipped: 1 with a key that another unfinished job has; `holdfast dlq retry ID`" in said
+    output = terminal("dlq", "retry", "--all")
+    assert "0 jobs moved from DLQ to 'queued'." in output
+    assert "1 skipped: 1 with the key of another unfinished job; `holdfast dlq retry ID`" in output
     terminal("cancel", "second")
     assert terminal("dlq", "retry", "--all") == "1 jobs moved from DLQ to 'queued'.\n"
 
 
-def test_what_makes_no_sense_is_one_clear_line(terminal):
+def test_invalid_options_are_a_one_line_error(terminal):
     assert "give either a queue or --task" in terminal("pause", code=2)
     assert "--where takes NAME=VALUE" in terminal("pause", "--task", "t", "--where", "customer", code=2)
     assert "'unique' is 'until_start', 'until_end', a number" in terminal(

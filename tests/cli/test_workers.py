@@ -1,4 +1,4 @@
-"""`holdfast worker …`: processes behind the shell that start, stop, restart and hand over."""
+"""`holdfast worker …`: start, stop, restart and handover of background processes."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from support.terminal import kill
 
 
 def server_url(kind, request):
-    """A server of this kind for this test alone, or a skip where there is none."""
+    """A server of this kind for one test; skips if it is not installed."""
     if kind == "redis":
         redis = pytest.importorskip("support.redis")
         if (binary := redis.valkey_binary() or redis.redis_binary()) is None:
@@ -62,7 +62,7 @@ def test_queuectls_own_flow(terminal, store, request):
     assert "run on this machine.\n" in terminal("worker", "stop")
 
 
-def test_workers_end_when_their_database_is_deleted(terminal):
+def test_workers_exit_when_their_database_is_deleted(terminal):
     front = terminal.start("worker", "start", "--foreground")
     terminal.until(terminal.workers)
     for file in sorted(terminal.folder.glob("holdfast.db*")):  # the database first
@@ -109,11 +109,11 @@ def test_workers_in_the_background_survive_their_shell(terminal):
     assert supervisor not in terminal.process_table()
 
 
-def test_ctrl_c_is_a_graceful_stop_and_no_failure(terminal):
+def test_ctrl_c_stops_gracefully_with_exit_code_0(terminal):
     terminal("enqueue", '{"id": "x", "command": "echo begun; sleep 1.5; echo done"}')
     front = terminal.start("worker", "start", "--foreground", "--count", "2")
     terminal.until(lambda: terminal.printed("x") == "begun\n")
-    # As a terminal does it: to everybody in the foreground.
+    # A terminal signals the whole foreground process group.
     os.killpg(front.pid, signal.SIGINT)
     assert front.wait(15) == 0
     job = terminal.job("x")
@@ -121,7 +121,7 @@ def test_ctrl_c_is_a_graceful_stop_and_no_failure(terminal):
     assert terminal.process_table() == {}
 
 
-def test_a_stop_while_a_worker_starts_is_no_failure_either(terminal):
+def test_a_stop_during_a_start_has_exit_code_0(terminal):
     (terminal.folder / "slow.py").write_text(
         "import sys, time, pathlib\n"
         "from holdfast import Holdfast\n"
@@ -137,7 +137,7 @@ def test_a_stop_while_a_worker_starts_is_no_failure_either(terminal):
     assert terminal.process_table() == {}
 
 
-def test_a_stop_beyond_the_grace_gives_jobs_back_uncharged(terminal):
+def test_a_stop_after_the_grace_period_releases_jobs_uncharged(terminal):
     terminal("enqueue", '{"id": "x", "command": "trap \\"\\" TERM; echo begun; sleep 60"}')
     terminal("worker", "start", "--grace", "0.2")
     terminal.until(lambda: terminal.printed("x") == "begun\n")
@@ -147,28 +147,28 @@ def test_a_stop_beyond_the_grace_gives_jobs_back_uncharged(terminal):
     assert terminal.process_table() == {}
 
 
-def test_stop_never_signals_a_process_that_is_not_ours(terminal):
+def test_stop_does_not_signal_foreign_processes(terminal):
     terminal("worker", "start")
     terminal("worker", "stop")
-    stranger = subprocess.Popen(["sleep", "60"])
+    other = subprocess.Popen(["sleep", "60"])
     try:
         terminal("worker", "start")
         [file] = (terminal.folder / "state" / "holdfast").glob("*.json")
-        told = json.loads(file.read_text())
-        ours = Running(**told)
-        forged = {**told, "pid": stranger.pid}
-        file.with_name(f"{told['store']}-{stranger.pid}.json").write_text(json.dumps(forged))
+        entry = json.loads(file.read_text())
+        ours = Running(**entry)
+        forged = {**entry, "pid": other.pid}
+        file.with_name(f"{entry['store']}-{other.pid}.json").write_text(json.dumps(forged))
         assert ours.alive
         assert not Running(**forged).alive
         terminal("worker", "stop")
-        assert stranger.poll() is None
+        assert other.poll() is None
         assert not ours.alive
     finally:
-        stranger.kill()
-        stranger.wait()
+        other.kill()
+        other.wait()
 
 
-def test_a_dead_worker_is_replaced_and_its_job_starts_again_at_once(terminal):
+def test_a_dead_worker_is_replaced_and_its_job_restarts(terminal):
     terminal("worker", "start", "--lease", "60")
     terminal("enqueue", '{"id": "x", "command": "echo run; sleep 2"}')
     terminal.until(lambda: terminal.printed("x") == "run\n")
@@ -184,7 +184,7 @@ def test_a_dead_worker_is_replaced_and_its_job_starts_again_at_once(terminal):
     terminal("worker", "stop")
 
 
-def test_drain_ends_when_nothing_is_left(terminal):
+def test_drain_exits_when_no_job_is_left(terminal):
     terminal("config", "set", "backoff_base", "1")
     terminal("enqueue", '{"id": "a", "command": "sleep 0.3"}')
     terminal("enqueue", '{"id": "b", "command": "exit 1", "max_retries": 2}')
@@ -194,7 +194,7 @@ def test_drain_ends_when_nothing_is_left(terminal):
     assert terminal.states() == {"succeeded": 1, "dead": 1, "scheduled": 1}
 
 
-def test_a_worker_is_renewed_after_so_many_jobs(terminal):
+def test_a_worker_restarts_after_max_jobs(terminal):
     lines = [json.dumps({"command": f"echo $PPID >> parents; echo {n}"}) for n in range(6)]
     terminal("enqueue", "-", stdin="\n".join(lines))
     terminal("worker", "start", "--max-jobs", "2", "--concurrency", "1")
@@ -235,7 +235,7 @@ def test_a_handover_lets_a_long_job_finish_under_the_old_worker(terminal):
     terminal("worker", "stop")
 
 
-def test_workers_start_anew_when_a_file_changes(terminal):
+def test_reload_restarts_workers_when_a_file_changes(terminal):
     module = terminal.folder / "shop.py"
     program = "from holdfast import Holdfast\napp = Holdfast()\n@app.task\ndef version() -> int:\n    return {}\n"
     module.write_text(program.format(1))
@@ -250,7 +250,7 @@ def test_workers_start_anew_when_a_file_changes(terminal):
     terminal("worker", "stop")
 
 
-def test_shell_jobs_run_only_where_somebody_asked_for_them(terminal):
+def test_shell_jobs_need_the_shell_option(terminal):
     (terminal.folder / "shop.py").write_text("from holdfast import Holdfast\napp = Holdfast()\n")
     terminal("enqueue", '{"id": "x", "command": "touch ran", "max_retries": 1}')
     terminal("worker", "start", "-A", "shop:app")
@@ -265,7 +265,7 @@ def test_shell_jobs_run_only_where_somebody_asked_for_them(terminal):
     terminal("worker", "stop")
 
 
-def test_shell_jobs_get_the_variables_that_their_worker_is_reported_to_pass_on(terminal):
+def test_shell_jobs_get_the_variables_of_pass_env(terminal):
     terminal.env |= {"PGPASSWORD": "hunter2", "AWS_REGION": "eu", "AWS_PROFILE": "shop"}
     marks = {"HOLDFAST_PASS_ENV": "TERMINAL_TEST,PGPASSWORD"}
     flags = ("--pass-env", "AWS_*", "--pass-env", "TERMINAL_TEST")
@@ -280,12 +280,12 @@ def test_shell_jobs_get_the_variables_that_their_worker_is_reported_to_pass_on(t
         terminal.env |= env
         terminal("worker", "start", "--foreground", "--drain", *options)
         assert terminal.printed(id) == printed
-    said = terminal("worker", "start", "--pass-env", "PGPASSWORD=hunter2", code=2)
-    assert "names of variables" in said
-    assert "hunter2" not in said
+    output = terminal("worker", "start", "--pass-env", "PGPASSWORD=hunter2", code=2)
+    assert "names of variables" in output
+    assert "hunter2" not in output
 
 
-def test_workers_that_cannot_start_say_so(terminal):
+def test_workers_that_cannot_start_are_reported(terminal):
     (terminal.folder / "shop.py").write_text(
         "import os\nfrom holdfast import Holdfast\napp = Holdfast()\n"
         "if os.environ.get('BREAK') and 'member' in open('/proc/self/cmdline').read(): raise RuntimeError('no')\n"
@@ -335,12 +335,12 @@ def test_a_job_that_kills_the_first_worker_while_others_start_does_not_stop_the_
 
 def test_one_worker_of_two_that_cannot_start_stops_the_start(terminal):
     (terminal.folder / "shop.py").write_text(ONE_AFTER_ANOTHER.replace("SECOND", "raise RuntimeError('no')"))
-    said = terminal("worker", "start", "-A", "shop:app", "--count", "2", code=1)
-    assert "the workers did not start" in said
+    output = terminal("worker", "start", "-A", "shop:app", "--count", "2", code=1)
+    assert "the workers did not start" in output
     assert terminal.process_table() == {}
 
 
-def test_explain_sees_busy_workers_and_queues_that_nobody_serves(terminal):
+def test_explain_reports_busy_workers_and_queues_without_workers(terminal):
     terminal("worker", "start", "--concurrency", "1", "--lease", "2")
     terminal("enqueue", '{"id": "a", "command": "sleep 30"}')
     terminal.until(lambda: terminal.job("a")["state"] == "running")

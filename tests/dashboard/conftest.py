@@ -1,4 +1,4 @@
-"""A browser for each file of tests; for each test, a store of its own, a server in front of it, and a page."""
+"""Fixtures: a browser per test file; a store, a server and a page per test."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from support.postgres import PostgresServer, installed
 
 LIMIT = 60.0
 PATIENCE = 30_000
-"""Milliseconds for anything that a page should show."""
+"""Timeout in milliseconds for page assertions."""
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
 def chromium():
-    # Playwright's blocking form keeps a loop running in this thread: it must end before other tests want one.
+    # Playwright's sync API runs an event loop in this thread: it must end before other tests create one.
     if (why := browsers.why_not()) is not None:
         pytest.skip(why)
     from playwright.sync_api import expect
@@ -47,7 +47,7 @@ def postgres():
 
 
 class Lab:
-    """An app and its server on a loop of their own: Playwright's blocking form keeps the test's thread for itself."""
+    """An app and its server on their own event loop, because Playwright's sync API uses the test's thread."""
 
     def __init__(self, url: str, **options) -> None:
         self.url = url
@@ -69,7 +69,7 @@ class Lab:
         self._workers: list[tuple[Worker, asyncio.Task]] = []
 
     def do(self, coroutine):
-        """Run it on the lab's loop, and wait."""
+        """Run a coroutine on the lab's loop and wait for it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(LIMIT)
 
     def enqueue(self, task: str, *args, **options) -> str:
@@ -79,11 +79,11 @@ class Lab:
         return self.do(store())
 
     def work_off(self) -> None:
-        """Run everything that is due."""
+        """Run all due jobs."""
         self.do(Worker(self.app, until_idle=True).run())
 
     def start_worker(self, *queues: str, **options) -> None:
-        """A worker beside the test."""
+        """Start a worker in the background."""
 
         async def start() -> None:
             worker = Worker(self.app, list(queues) or None, grace=0.2, **options)
@@ -109,7 +109,7 @@ class Lab:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.extended)])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A fresh store, once per kind."""
+    """The URL of a fresh store of each kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/jobs.db?synchronous=normal"
     return f"{request.getfixturevalue('postgres').url}?schema=d{next(_numbers)}"
@@ -118,7 +118,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def make_lab(monkeypatch: pytest.MonkeyPatch, store_url: str):
     made: list[Lab] = []
-    # A server on a thread cannot have signals.
+    # A server in a thread cannot handle signals.
     monkeypatch.setattr(serve.Server, "capture_signals", lambda _: nullcontext())
 
     def make(**options) -> Lab:
@@ -137,7 +137,7 @@ def lab(make_lab) -> Lab:
 
 @pytest.fixture
 def make_page(chromium):
-    """Makes pages that watch themselves: whatever goes to the console as an error, or is thrown, fails the test."""
+    """Creates pages; console errors and exceptions of a page fail the test."""
     contexts, complaints = [], []
 
     def make(**options):
@@ -147,7 +147,9 @@ def make_page(chromium):
         contexts.append(context)
         page = context.new_page()
         page.complaints = complaints
-        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: (complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         return page

@@ -1,4 +1,4 @@
-// Texts whose contrast with what is behind them is below WCAG's AA, and how many were looked at.
+// Texts whose contrast with their background is below WCAG AA, and the number of texts checked.
 () => {
   const parse = (text) => {
     const n = text.match(/[\d.]+/g).map(Number);

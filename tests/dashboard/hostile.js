@@ -1,4 +1,4 @@
-// Whether anything ran, is wider than the page, is an element of others, or leads elsewhere.
+// Executed code, elements wider than the page, foreign elements, and external links.
 () => {
   const wide =
     document.documentElement.scrollWidth > innerWidth

@@ -15,7 +15,7 @@ from holdfast.app import parts_of
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
-socket.gethostname = lambda: "worker-1"  # the pictures show no machine of ours
+socket.gethostname = lambda: "worker-1"  # no real host name in the screenshots
 
 from holdfast import Worker  # noqa: E402
 from holdfast.worker.run.shell import allow_shell  # noqa: E402
@@ -25,7 +25,7 @@ from support.browser import Server, browser, why_not  # noqa: E402
 IMAGES = ROOT / "docs" / "images"
 WIDE, PHONE = {"width": 1280, "height": 640}, {"width": 390, "height": 844}
 MAX_HEIGHT = 2000
-"""Pixels that a picture may be high."""
+"""Maximum height in pixels."""
 PAGES = {
     "overview": ("#/", ("light", "phone")),
     "jobs": ("#/jobs?state=running&state=failed", ("dark",)),
@@ -40,7 +40,7 @@ PAGES = {
 
 
 class Show:
-    """A store with jobs in every state, workers that run some of them, and a server in front of it."""
+    """A store with jobs in every state, and workers that run some of them."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "jobs.db"
@@ -105,7 +105,7 @@ class Show:
 
 
 def take(page, address: str, name: str, where: str, path: Path) -> None:
-    """One picture of the whole page, once it has nothing more to ask."""
+    """One screenshot of the whole page after it has loaded."""
     size = dict(page.viewport_size)
     page.goto(f"{address}/{where}")
     page.wait_for_selector(".page h1")
@@ -157,7 +157,9 @@ def picture(chromium, address: str, pages: dict[str, str], look: str, wanted: li
     )
     with contextlib.closing(context):
         page = context.new_page()
-        page.on("console", lambda said: print("console:", said.text) if said.type in ("error", "warning") else None)
+        page.on(
+            "console", lambda message: print("console:", message.text) if message.type in ("error", "warning") else None
+        )
         page.on("pageerror", lambda error: print("error:", error))
         for name, where in pages.items():
             if not wanted or name in wanted:

@@ -1,4 +1,4 @@
-// What is wrong with the structure of the page, in words; [] where nothing is.
+// Problems in the structure of the page as texts; [] if there are none.
 () => {
   const found = [];
   const all = (s) => [...document.querySelectorAll(s)];
@@ -14,7 +14,7 @@
     level = now;
   }
   const ids = all("[id]").map((e) => e.id);
-  if (new Set(ids).size !== ids.length) found.push("an id is there twice");
+  if (new Set(ids).size !== ids.length) found.push("duplicate id");
   for (const e of all("[tabindex]")) if (e.tabIndex > 0) found.push("positive tabindex");
   for (const e of all("img")) if (!e.hasAttribute("alt")) found.push("image without alt");
   for (const e of all("th"))
@@ -37,7 +37,7 @@
       !e.matches("[tabindex]") &&
       !e.querySelector("a, button")
     )
-      found.push(`cannot be scrolled by keys: ${e.className}`);
+      found.push(`not scrollable with the keyboard: ${e.className}`);
   }
   for (const e of all("a[href], button, input, select, summary")) {
     if (!visible(e) || e.matches(".skip")) continue;

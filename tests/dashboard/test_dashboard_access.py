@@ -1,9 +1,8 @@
-"""Usable by all: names, labels, landmarks, headings, contrast, focus and size, looked at by the browser's own tree.
+"""Accessibility: names, labels, landmarks, headings, contrast, focus and target size.
 
-Every page is looked at twice, under its own strict policy. axe goes by the rules of WCAG 2.2 AA that a machine can
-check, and by its own of good practice; nothing that it finds is let pass, however slight. What axe does not ask for, or
-cannot decide, is checked by hand: in structure.js one h1, captions, columns, and targets of 24 pixels whatever space is
-around them; in contrast.js text over whatever lies behind it; below, that the focus is seen and nothing moves unasked.
+axe checks each page against WCAG 2.2 AA and its best-practice rules, under the page's content security policy. Every
+violation fails the test. structure.js checks what axe does not: one h1, captions, columns, and targets of 24 pixels.
+contrast.js checks text against its actual background. The tests below check visible focus and reduced motion.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ CONTROLS = {"button", "link", "textbox", "searchbox", "checkbox", "combobox", "l
 NAMED = CONTROLS | {"img", "image", "progressbar", "region", "dialog", "navigation"}
 """Roles that must have a name."""
 RULES = {"rules": {"target-size": {"enabled": True}}}
-"""Beside those that axe goes by of itself."""
+"""In addition to the default rules of axe."""
 FOCUSED = """() => {
   const e = document.activeElement, s = getComputedStyle(e);
   const seen = s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2;
@@ -57,7 +56,7 @@ def test_every_page_has_names_labels_structure_and_contrast(lab, make_page, sche
     for where in ("#/", "#/jobs", "#/jobs?state=dead", *MORE, f"#/jobs/{dead}", f"#/jobs/{film}"):
         look(page, lab, where)
         if where == "#/jobs":
-            page.get_by_role("checkbox").first.check()  # the bar of the selection too
+            page.get_by_role("checkbox").first.check()  # shows the selection bar
         check(page, where, with_axe)
     look(page, lab, "#/dead")
     page.get_by_role("button", name="Delete all").click()
@@ -67,17 +66,17 @@ def test_every_page_has_names_labels_structure_and_contrast(lab, make_page, sche
 
 @pytest.mark.extended
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_pages_with_nothing_to_show_and_the_list_of_keys_too(lab, page):
+def test_empty_pages_and_the_shortcuts_dialog(lab, page):
     for where in ("#/", "#/jobs", *MORE):
         look(page, lab, where)
         check(page, where)
     page.keyboard.press("?")
-    page.get_by_role("dialog", name="Keys").wait_for()
-    check(page, "keys")
+    page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
+    check(page, "shortcuts")
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_axe_finds_what_is_wrong(lab, page):
+def test_axe_finds_violations(lab, page):
     look(page, lab)
     page.evaluate(SPOILED)
     assert {(rule, weight) for rule, weight, _ in axe(page)} >= {
@@ -87,7 +86,7 @@ def test_axe_finds_what_is_wrong(lab, page):
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_the_login_too(make_lab, make_page):
+def test_the_login_page(make_lab, make_page):
     lab = make_lab(token="a-long-enough-token")
     page = make_page()
     page.goto(lab.address)
@@ -95,11 +94,11 @@ def test_the_login_too(make_lab, make_page):
     page.get_by_role("button", name="Log in").click()
     page.get_by_role("alert").wait_for()
     check(page, "login")
-    page.complaints.clear()  # the browser tells of the refusals
+    page.complaints.clear()  # the browser logs the 401 responses
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_the_focus_goes_in_order_and_can_be_seen(lab, page):
+def test_the_focus_is_ordered_and_visible(lab, page):
     lab.do(a_few(lab.app))
     look(page, lab, "#/jobs")
     seen = []
@@ -114,7 +113,7 @@ def test_the_focus_goes_in_order_and_can_be_seen(lab, page):
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_nothing_moves_for_a_caller_asked_for_that(lab, page):
+def test_reduced_motion_disables_animations(lab, page):
     lab.start_worker("media")
     lab.enqueue("encode_film", "a.mov", 500)
     look(page, lab, "#/jobs")
@@ -123,7 +122,7 @@ def test_nothing_moves_for_a_caller_asked_for_that(lab, page):
 
 
 def axe(page):
-    """What axe finds, of whatever weight: the rule, how bad it is, and where."""
+    """All violations: rule, impact and element."""
     found = Axe().run(page, options=RULES).response
     assert len(found["passes"]) > 10
     return [(one["id"], one["impact"], one["nodes"][0]["html"]) for one in found["violations"]]

@@ -1,4 +1,4 @@
-"""A flow and its jobs, as their pages show them: how far it is, what a job waits for, and links between them."""
+"""The pages of a flow and its jobs: progress, what a job waits for, and links."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast import Flow
 from support.browser import look
 
 
-def test_a_flow_and_its_jobs_lead_to_each_other(lab, page):
+def test_a_flow_and_its_jobs_link_to_each_other(lab, page):
     @lab.app.task
     async def one(number: int) -> int:
         return number + 1

@@ -1,4 +1,4 @@
-"""Strings that want to be more than text, in every field that a page shows: none runs, none breaks the layout."""
+"""Hostile strings in every displayed field: none is executed, none breaks the layout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MARKUP = (
     "%3Cscript%3Ewindow.ran=1%3C/script%3E",
     "/../../#/jobs?x=<b>&y=%",
 )
-"""Printable, so that they may be names too."""
+"""Printable, so they are valid names."""
 SIGNS = (
     "\x1b[31mred\x1b[0m\x1b]0;title\x07",
     "a\u202egnp.exe",
@@ -39,7 +39,7 @@ SIGNS = (
 LOOK = (Path(__file__).parent / "hostile.js").read_text()
 LONG = "A" * 1_000_000
 WIDE = "W" * 120
-"""As long as a name may be, without a place to break."""
+"""A name of maximum length without a line break opportunity."""
 
 
 @pytest.mark.extended
@@ -56,7 +56,7 @@ def test_no_string_runs_or_breaks_the_layout(lab, make_page):
 
 
 async def hostile(lab):
-    """A job per string, in the states that show most, each string in every field that takes it."""
+    """A job per string, in the states that show the most, with the string in every field that accepts it."""
     app = lab.app
     ids = []
     for number, text in enumerate((*MARKUP, *SIGNS, LONG, WIDE)):

@@ -1,4 +1,4 @@
-"""Hours of live updates, sped up: the page's memory, its nodes and its listeners do not grow."""
+"""Hours of accelerated live updates: memory, nodes and listeners of the page do not grow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.app import parts_of
 from support.browser import look
 
 UPDATES = int(os.environ.get("HOLDFAST_UPDATES", "30"))
-"""Readings of the page's data; an hour has 3,600 at the most."""
+"""Refreshes of the page; at most 3,600 per hour."""
 WARM = 15
 FASTER = """
   const now = performance.now.bind(performance), timeout = setTimeout, interval = setInterval;
@@ -56,14 +56,14 @@ def test_live_updates_do_not_fill_the_memory(lab, make_page, where):
             page.wait_for_timeout(50)
         for _ in range(3):
             devtools.send("HeapProfiler.collectGarbage")
-        told = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
-        return {name: told[name] for name in ("JSHeapUsedSize", "Nodes", "JSEventListeners")}
+        metrics = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
+        return {name: metrics[name] for name in ("JSHeapUsedSize", "Nodes", "JSEventListeners")}
 
     before = wait_for(WARM)
     after = wait_for(WARM + UPDATES)
     over.set()
     feeding.result(10)
-    print(f"{where} after {WARM} readings {before}, after {UPDATES} more {after}")
+    print(f"{where} after {WARM} refreshes {before}, after {UPDATES} more {after}")
     assert after["JSHeapUsedSize"] < before["JSHeapUsedSize"] * 1.1 + MIB
     assert after["Nodes"] < before["Nodes"] * 1.2 + 300
     assert after["JSEventListeners"] < before["JSEventListeners"] * 1.2 + 60

@@ -1,4 +1,4 @@
-"""Every page and every action of the dashboard, by a real browser, on an embedded store and on a server."""
+"""Every page and action of the dashboard in a real browser, on an embedded store and on a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rows(page):
     return page.locator("[data-row]")
 
 
-def test_an_empty_store_says_what_to_do_first(lab, page):
+def test_an_empty_store_shows_first_commands(lab, page):
     look(page, lab)
     expect(page.locator(".empty")).to_contain_text("holdfast enqueue")
     for where, words in {
@@ -42,8 +42,8 @@ def test_the_overview_shows_counts_charts_and_what_needs_attention(lab, page):
     expect(tiles.locator("a", has_text="succeeded").locator("b")).to_have_text("3")
     expect(tiles.locator("a", has_text="dead").locator("b")).to_have_text("3")
     attention = page.locator(".attention")
-    expect(attention).to_contain_text("Queue exports: 2 jobs wait, and no live worker serves it")
-    expect(attention).to_contain_text("3 jobs died within the last hour")
+    expect(attention).to_contain_text("Queue exports: 2 jobs waiting, no live worker serves it")
+    expect(attention).to_contain_text("3 jobs became dead in the last hour")
     expect(attention).to_contain_text("ValueError: order … has no billing address")
     expect(page.locator(".charts svg.plot")).to_have_count(4)
     throughput = page.get_by_role("img", name=re.compile("Throughput, last 1 h: 3 jobs succeeded"))
@@ -55,7 +55,7 @@ def test_the_overview_shows_counts_charts_and_what_needs_attention(lab, page):
         expect(page.get_by_role("img", name=re.compile(f"Throughput, last {label}: 3 jobs"))).to_be_visible()
 
 
-def test_the_overview_reports_of_a_store_that_may_lose_jobs(lab, page, monkeypatch):
+def test_the_overview_shows_store_warnings(lab, page, monkeypatch):
     async def warnings():
         return (Finding(False, "maxmemory-policy is allkeys-lru", "CONFIG SET maxmemory-policy noeviction"),)
 
@@ -77,7 +77,7 @@ def test_the_overview_is_live(lab, page):
     expect(queued).to_have_text("0")
 
 
-def test_jobs_are_filtered_and_searched_as_one_types(lab, page):
+def test_jobs_are_filtered_and_searched_while_typing(lab, page):
     lab.do(a_few(lab.app))
     look(page, lab, "#/jobs")
     every = rows(page).count()
@@ -91,7 +91,7 @@ def test_jobs_are_filtered_and_searched_as_one_types(lab, page):
     search.press_sequentially("ORDER 7001")
     expect(rows(page)).to_have_count(1)
     expect(rows(page)).to_contain_text("order 7001 has no billing address")
-    expect(page.locator(".pages")).to_contain_text(f"Looked at {every} jobs")
+    expect(page.locator(".pages")).to_contain_text(f"Searched {every} jobs")
     search.fill("uploads/0002")
     expect(rows(page)).to_have_count(1)
     search.fill("no such thing")
@@ -112,7 +112,7 @@ def test_jobs_are_filtered_and_searched_as_one_types(lab, page):
     expect(page.get_by_label("Enqueued")).to_have_value("900")
 
 
-def test_jobs_come_in_pages(lab, page):
+def test_jobs_are_paginated(lab, page):
     async def many():
         task = parts_of(lab.app).registry.tasks["resize_image"]
         await lab.app.enqueue_many([lab.app.call(task, f"{n}.raw", n) for n in range(120)])
@@ -130,7 +130,7 @@ def test_jobs_come_in_pages(lab, page):
     expect(rows(page).first).to_contain_text("69.raw")
 
 
-def test_some_jobs_are_cancelled_and_all_that_match_deleted(lab, page):
+def test_selected_jobs_are_cancelled_and_all_matching_jobs_deleted(lab, page):
     async def many():
         task = parts_of(lab.app).registry.tasks["resize_image"]
         await lab.app.enqueue_many([lab.app.call(task, f"{n}.raw", n) for n in range(70)])
@@ -145,24 +145,24 @@ def test_some_jobs_are_cancelled_and_all_that_match_deleted(lab, page):
     selection.get_by_role("button", name="Cancel").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Cancel 2 jobs?")
-    dialog.get_by_role("button", name="Keep as they are").click()
+    dialog.get_by_role("button", name="Go back").click()
     expect(selection).to_contain_text("2 jobs selected")
     selection.get_by_role("button", name="Cancel").click()
     dialog.get_by_role("button", name="Cancel 2 jobs").click()
-    expect(page.locator("#said")).to_contain_text("2 jobs cancelled")
+    expect(page.locator("#toasts")).to_contain_text("2 jobs cancelled")
     assert lab.do(lab.app.stats()).counts["cancelled"] == 2
 
     page.get_by_role("checkbox", name="Select all on this page").check()
     expect(selection).to_contain_text("50 jobs selected")
-    selection.get_by_role("button", name="Select all that match").click()
-    expect(selection).to_contain_text("All 70 jobs that match selected")
+    selection.get_by_role("button", name="Select all matching jobs").click()
+    expect(selection).to_contain_text("All 70 matching jobs selected")
     selection.get_by_role("button", name="Delete").click()
     dialog.get_by_role("button", name="Delete 70 jobs").click()
-    expect(page.locator("#said")).to_contain_text("70 jobs deleted")
+    expect(page.locator("#toasts")).to_contain_text("70 jobs deleted")
     assert [job.id for job in lab.do(lab.app.jobs()).jobs] == [keep]
 
 
-def test_one_job_shows_its_life_and_can_be_retried(lab, page):
+def test_a_job_page_shows_the_timeline_and_retries(lab, page):
     id = lab.enqueue("charge_card", 7001, "9.90", key="order-7001")
     lab.work_off()
     for _ in range(2):
@@ -179,7 +179,7 @@ def test_one_job_shows_its_life_and_can_be_retried(lab, page):
     expect(page.locator("details pre")).to_contain_text("Traceback (most recent call last)")
     page.locator("summary").click()
     lab.enqueue("resize_image", "a.raw", 1)
-    page.wait_for_timeout(1500)  # it is drawn again at least once a second
+    page.wait_for_timeout(1500)  # the page is redrawn at least once a second
     expect(page.locator("details pre")).to_be_hidden()
     expect(page.get_by_role("region", name="Arguments")).to_contain_text('"amount": "9.90"')
     expect(page.locator(".facts")).to_contain_text("order-7001")
@@ -189,14 +189,14 @@ def test_one_job_shows_its_life_and_can_be_retried(lab, page):
     expect(page.locator(".why")).to_contain_text("No worker is alive")
     expect(page.locator(".timeline")).to_contain_text("Reset")
     page.get_by_role("button", name="Cancel").click()
-    page.get_by_role("dialog").get_by_role("button", name="Cancel it").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel job").click()
     expect(page.locator(".job-title .state")).to_have_text("cancelled")
     page.get_by_role("button", name="Delete").click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete it").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete job").click()
     expect(page.locator("h1")).to_have_text("Jobs")
     look(page, lab, f"#/jobs/{id}")
-    expect(page.locator("h1")).to_have_text("There is no such job")
-    page.complaints.clear()  # the browser itself says that a job which is gone was not found
+    expect(page.locator("h1")).to_have_text("Job not found")
+    page.complaints.clear()  # the browser logs the 404
 
 
 def test_the_link_of_a_job_is_copied(lab, make_page):
@@ -204,7 +204,7 @@ def test_the_link_of_a_job_is_copied(lab, make_page):
     id = lab.enqueue("resize_image", "a.raw", 1)
     look(page, lab, f"#/jobs/{id}")
     page.get_by_role("button", name="Copy link").click()
-    expect(page.locator("#said")).to_contain_text("Link copied")
+    expect(page.locator("#toasts")).to_contain_text("Link copied")
     assert page.evaluate("navigator.clipboard.readText()") == f"{lab.address}/#/jobs/{id}"
 
 
@@ -233,8 +233,8 @@ def test_a_running_job_is_followed_live(lab, page):
         go.touch()
         expect(output).to_have_text("one\ntwo\n")
         page.get_by_role("button", name="Cancel").click()
-        page.get_by_role("dialog").get_by_role("button", name="Cancel it").click()
-        expect(page.locator("#said")).to_contain_text("asked to stop")
+        page.get_by_role("dialog").get_by_role("button", name="Cancel job").click()
+        expect(page.locator("#toasts")).to_contain_text("Cancellation requested")
         look(page, lab, "#/workers")
         expect(rows(page)).to_have_count(1)
         expect(rows(page)).to_contain_text("10")
@@ -248,7 +248,7 @@ def test_a_queue_is_paused_and_resumed(lab, page):
     row = rows(page).filter(has_text="mail")
     expect(row).to_contain_text("no worker")
     row.get_by_role("button", name="Pause").click()
-    page.get_by_role("dialog").get_by_role("button", name="Pause it").click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause queue").click()
     expect(row).to_contain_text("paused")
     assert lab.do(lab.app.stats()).queues[0].paused
     row.get_by_role("button", name="Resume").click()
@@ -300,11 +300,11 @@ def test_errors_are_grouped_and_lead_to_their_jobs(lab, page):
     expect(rows(page)).to_have_count(2)
 
 
-def test_keys_do_what_the_list_of_keys_says(lab, page):
+def test_keyboard_shortcuts(lab, page):
     ids = [lab.enqueue("resize_image", f"{n}.raw", n) for n in range(3)]
     look(page, lab)
     page.keyboard.press("?")
-    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("/")
@@ -335,13 +335,13 @@ def test_keys_do_what_the_list_of_keys_says(lab, page):
         expect(page.locator("h1")).to_have_text(heading)
 
 
-def test_keys_that_are_pressed_while_a_search_is_read_are_meant_for_what_it_finds(lab, page):
+def test_keys_pressed_during_a_search_apply_to_its_results(lab, page):
     first = lab.enqueue("resize_image", "holiday.raw", 1)
     lab.enqueue("resize_image", "holiday.png", 2)
     look(page, lab, "#/jobs")
     expect(rows(page)).to_have_count(2)
     held = []
-    page.route(re.compile("v1/search.*text=raw"), lambda route: held.append(route))  # noqa: PLW0108  # Playwright writes on it
+    page.route(re.compile("v1/search.*text=raw"), lambda route: held.append(route))  # noqa: PLW0108  # Playwright sets attributes on it
     with page.expect_request(re.compile("v1/search.*text=raw")):
         page.get_by_label("Search").fill("raw")
         for key in ("Escape", "j", "x"):
@@ -349,13 +349,13 @@ def test_keys_that_are_pressed_while_a_search_is_read_are_meant_for_what_it_find
     expect(page.get_by_role("region", name="Selected jobs")).to_have_count(0)
     page.unroute_all()
     for route in held:
-        with suppress(Error):  # a search that a later one has replaced
+        with suppress(Error):  # aborted by a later search
             route.continue_()
     expect(page.get_by_role("region", name="Selected jobs")).to_contain_text("1 job")
     expect(page.locator("tr.chosen [data-open]")).to_have_attribute("href", f"#/jobs/{first}")
 
 
-def test_a_token_is_asked_for_and_what_it_may_not_do_is_not_offered(lab, make_page):
+def test_login_and_no_actions_without_the_role(lab, make_page):
     lab.do(a_few(lab.app))
     reader = lab.do(tokens.create(parts_of(lab.app).records, ["read"]))
     operator = lab.do(tokens.create(parts_of(lab.app).records, ["read", "operate"]))
@@ -387,21 +387,21 @@ def test_a_token_is_asked_for_and_what_it_may_not_do_is_not_offered(lab, make_pa
     expect(page.get_by_role("button", name="Retry all")).to_have_count(0)
     look(page, lab, "#/dead")
     expect(page.get_by_role("button", name="Retry all")).to_be_visible()
-    told = ("401", "403")  # the browser tells of the refusals
-    page.complaints[:] = [one for one in page.complaints if not any(status in one for status in told)]
+    logged = ("401", "403")  # the browser logs these responses
+    page.complaints[:] = [one for one in page.complaints if not any(status in one for status in logged)]
 
 
-def test_a_lost_connection_is_reported_and_caught_up_with(lab, page, make_lab, store_url):
+def test_a_lost_connection_is_shown_and_recovered(lab, page, make_lab, store_url):
     look(page, lab)
-    expect(page.locator(".line")).to_have_text("Live")
+    expect(page.locator(".connection")).to_have_text("Live")
     page.context.set_offline(True)
-    lab.service.stop()  # ends the stream, as a server that goes away does
+    lab.service.stop()  # ends the stream, as a stopping server does
     banner = page.get_by_role("alert")
     expect(banner).to_contain_text("Connection lost")
     lab.enqueue("resize_image", "a.raw", 1)
     lab.service.stopping.clear()
     page.context.set_offline(False)
-    page.get_by_role("button", name="Try now").click()
+    page.get_by_role("button", name="Retry now").click()
     expect(banner).to_have_count(0)
     expect(page.locator(".tiles").first.locator("a", has_text="queued").locator("b")).to_have_text("1")
     page.complaints[:] = [one for one in page.complaints if "ERR_INTERNET_DISCONNECTED" not in one]
@@ -411,7 +411,7 @@ def test_light_dark_and_back(lab, page):
     look(page, lab)
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     light = page.evaluate(ground)
-    switch = page.get_by_role("button", name="Light, dark or as the system")
+    switch = page.get_by_role("button", name="Theme: light, dark or system")
     switch.click()
     assert page.evaluate(ground) == light
     switch.click()

@@ -1,4 +1,4 @@
-"""The page of schedules, by a real browser: seen, run now, paused, resumed and deleted, by whoever may."""
+"""The schedules page in a real browser: list, run now, pause, resume and delete, with and without the role."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def row(page, name):
     return page.locator("[data-row]").filter(has_text=name)
 
 
-def test_an_empty_page_says_how_to_make_one(lab, page):
+def test_an_empty_page_shows_how_to_create_a_schedule(lab, page):
     look(page, lab)
     page.keyboard.press("g")
     page.keyboard.press("s")
@@ -30,7 +30,7 @@ def test_an_empty_page_says_how_to_make_one(lab, page):
     assert page.get_by_role("link", name="Schedules").get_attribute("aria-current") == "page"
 
 
-def test_schedules_are_seen_with_their_last_and_next_runs(lab, page):
+def test_schedules_show_last_and_next_runs(lab, page):
     lab.do(by_the_clock(lab.app))
     look(page, lab, "#/schedules")
     expect(page.locator("[data-row]")).to_have_count(5)
@@ -53,7 +53,7 @@ def test_schedules_are_seen_with_their_last_and_next_runs(lab, page):
     expect(page.locator(f"a[href='#/jobs/{last}']").first).to_be_visible()
 
 
-def test_a_run_that_nobody_makes_is_late(lab, page):
+def test_a_due_run_that_was_not_enqueued_is_late(lab, page):
     kept = lab.do(lab.app.schedules.put("forgotten", "some_task", every=3600))
     long_ago = msgspec.json.encode(msgspec.structs.replace(kept, next=1_000_000))
     lab.do(parts_of(lab.app).records.put(KIND, "forgotten", long_ago))
@@ -61,7 +61,7 @@ def test_a_run_that_nobody_makes_is_late(lab, page):
     expect(page.locator(".next .late")).to_contain_text("due")
 
 
-def test_why_a_run_could_not_be_made_is_seen(lab, page):
+def test_the_error_of_a_run_is_shown(lab, page):
     kept = lab.do(lab.app.schedules.put("refused", "some_task", every=3600))
     lab.do(
         parts_of(lab.app).records.put(
@@ -76,15 +76,15 @@ def test_a_schedule_is_run_paused_resumed_and_deleted(lab, page):
     schedules = lab.app.schedules
     lab.do(by_the_clock(lab.app))
     look(page, lab, "#/schedules")
-    nightly, dialog, said = row(page, "nightly-export"), page.get_by_role("dialog"), page.locator("#said")
+    nightly, dialog, toast = row(page, "nightly-export"), page.get_by_role("dialog"), page.locator("#toasts")
     nightly.get_by_role("button", name="Run now").click()
-    expect(said).to_contain_text("nightly-export enqueued as job")
+    expect(toast).to_contain_text("nightly-export enqueued as job")
     [job] = lab.do(lab.app.jobs(task="export_orders")).jobs
     assert job.payload == {"day": "yesterday"}
 
     nightly.get_by_role("button", name="Pause").click()
-    expect(dialog).to_contain_text("not made up for")
-    dialog.get_by_role("button", name="Pause it").click()
+    expect(dialog).to_contain_text("Missed runs are not made up")
+    dialog.get_by_role("button", name="Pause schedule").click()
     expect(nightly).to_contain_text("paused")
     assert lab.do(schedules.get("nightly-export")).paused
     nightly.get_by_role("button", name="Resume").click()
@@ -92,15 +92,15 @@ def test_a_schedule_is_run_paused_resumed_and_deleted(lab, page):
     assert not lab.do(schedules.get("nightly-export")).paused
 
     row(page, "thumbnails").get_by_role("button", name="Delete").click()
-    expect(dialog).to_contain_text("a worker that starts makes it again")
-    dialog.get_by_role("button", name="Keep as it is").click()
+    expect(dialog).to_contain_text("the next worker that starts creates it again")
+    dialog.get_by_role("button", name="Go back").click()
     nightly.get_by_role("button", name="Delete").click()
-    dialog.get_by_role("button", name="Delete it").click()
+    dialog.get_by_role("button", name="Delete schedule").click()
     expect(nightly).to_have_count(0)
     assert len(lab.do(schedules.list())) == 4
 
 
-def test_who_may_only_look_sees_no_buttons(lab, page):
+def test_the_read_role_shows_no_buttons(lab, page):
     lab.do(by_the_clock(lab.app))
     reader = lab.do(tokens.create(parts_of(lab.app).records, ["read"]))
     lab.service.auth.keyring._read_at = None
@@ -109,7 +109,7 @@ def test_who_may_only_look_sees_no_buttons(lab, page):
     page.get_by_role("button", name="Log in").click()
     expect(page.locator("[data-row]")).to_have_count(5)
     expect(page.locator(".page").get_by_role("button")).to_have_count(0)
-    page.complaints.clear()  # the browser tells of the first refusal
+    page.complaints.clear()  # the browser logs the 401
 
 
 def test_a_request_from_before_the_login_does_not_log_out(lab, page):
@@ -131,14 +131,14 @@ def test_a_request_from_before_the_login_does_not_log_out(lab, page):
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     expect(page.locator("[data-row]")).to_have_count(5)
     expect(page.get_by_label("Token")).to_have_count(0)
-    page.complaints.clear()  # the browser tells of the refusals
+    page.complaints.clear()  # the browser logs the 401 responses
 
 
-def test_names_of_others_are_text(lab, page):
+def test_names_are_shown_as_text(lab, page):
     name = "<img src=x onerror=alert(1)> a/b?c#d"
     lab.do(lab.app.schedules.put(name, "some_task", every=3600))
     look(page, lab, "#/schedules")
     expect(page.locator("[data-row] th")).to_contain_text(name)
     page.get_by_role("button", name="Delete").click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete it").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete schedule").click()
     expect(page.locator(".empty")).to_be_visible()

@@ -1,4 +1,4 @@
-"""What is sent: little, the same to everybody, from here alone, and guarded by a strict policy."""
+"""The served files: small, same for every client, same origin, and with a strict content security policy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.dashboard.files import FOLDER, files
 from support.browser import Server
 
 MARKUP = r"innerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|\sstyle=\"|\son\w+=\""
-"""Ways by which text becomes more than text."""
-MAX_SIZE = 200_000
-"""Bytes that all files may have together, before they are compressed."""
+"""APIs that parse text as HTML or code."""
+MAX_BYTES = 200_000
+"""Maximum bytes of all files, uncompressed."""
 
 
 def fetch(address, **headers):
@@ -47,8 +47,8 @@ def test_files_are_open_tagged_compressed_and_guarded(lab):
     assert fetch(f"{lab.address}/dashboard/..%2Ffiles.py")[0] == 404
 
 
-def test_all_of_it_is_small_and_ours():
-    assert sum(len(file.body) for file in files().values()) < MAX_SIZE
+def test_all_files_are_small_and_without_foreign_code():
+    assert sum(len(file.body) for file in files().values()) < MAX_BYTES
     for path in FOLDER.iterdir():
         text = path.read_text()
         assert not re.search(r"https?://(?!www\.w3\.org/)", text), path.name
@@ -58,7 +58,7 @@ def test_all_of_it_is_small_and_ours():
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_the_page_asks_nobody_else_and_keeps_the_token_out_of_addresses(make_lab, page):
+def test_the_page_only_requests_its_origin_and_keeps_the_token_out_of_urls(make_lab, page):
     lab = make_lab(token="a-long-enough-token")
     asked = []
     page.on("request", lambda request: asked.append(request.url))
@@ -66,15 +66,15 @@ def test_the_page_asks_nobody_else_and_keeps_the_token_out_of_addresses(make_lab
     page.get_by_label("Token").fill("a-long-enough-token")
     page.get_by_role("button", name="Log in").click()
     expect(page.locator("h1")).to_have_text("Overview")
-    expect(page.locator(".line")).to_have_text("Live")
+    expect(page.locator(".connection")).to_have_text("Live")
     assert asked
     assert all(url.startswith(f"{lab.address}/") and "long-enough" not in url for url in asked)
     assert page.evaluate("document.cookie") == ""
-    page.complaints.clear()  # the browser tells of the first refusal
+    page.complaints.clear()  # the browser logs the 401
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_text_cannot_become_markup_even_by_mistake(lab, page):
+def test_text_cannot_become_markup(lab, page):
     page.goto(lab.address)
     page.locator("h1").wait_for()
     assert (
@@ -83,7 +83,7 @@ def test_text_cannot_become_markup_even_by_mistake(lab, page):
         )
         == "TypeError"
     )
-    page.complaints.clear()  # the browser reports what it has stopped
+    page.complaints.clear()  # the browser logs the violation
 
 
 def test_the_demo_kills_a_worker_and_its_job_survives(chromium, page):
@@ -91,13 +91,13 @@ def test_the_demo_kills_a_worker_and_its_job_survives(chromium, page):
         page.goto(demo.address)
         button = page.get_by_role("button", name="kill -9 a worker")
         page.locator(".tiles a", has_text="running").locator("b", has_not_text=re.compile("^0$")).wait_for()
-        said = page.locator(".demo p[role=status]")
-        while not said.count():  # no job may run at that very moment
+        status = page.locator(".demo p[role=status]")
+        while not status.count():  # retries if no job is running
             button.click()
             page.wait_for_timeout(300)
-        expect(said).to_contain_text(re.compile(r"Process \d+ is gone"))
-        said.get_by_role("link").click()
+        expect(status).to_contain_text(re.compile(r"Process \d+ was killed"))
+        status.get_by_role("link").click()
         expect(page.locator(".timeline")).to_contain_text("lost", timeout=20_000)
         expect(page.locator(".timeline")).to_contain_text("Attempt 2", timeout=20_000)
-        page.complaints.clear()  # of a click that came when no job ran
+        page.complaints.clear()  # the browser logs the error of a click without a running job
         page.goto("about:blank")

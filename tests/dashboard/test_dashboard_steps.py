@@ -1,4 +1,4 @@
-"""A job in steps, as its page shows it: what it has done, what it waits for, and that it goes on."""
+"""The page of a job with durable steps: finished steps, what it waits for, and its resumption."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast import Context
 from support.browser import look
 
 
-def test_a_job_that_waits_says_for_what_and_shows_its_steps(lab, page):
+def test_a_waiting_job_shows_its_signal_and_steps(lab, page):
     @lab.app.task
     async def order(ctx: Context, number: int) -> object:
         await ctx.step("charge", lambda: {"receipt": f"r-{number}"})

@@ -1,4 +1,4 @@
-"""Every test here has a service on a fresh SQLite file, open to this machine; more can be started."""
+"""Fixtures: a service on a fresh SQLite file, open on loopback; tests can start more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused at the door, line by line: the right code, and a server that is alive afterwards."""
+"""Hostile requests get the right status, and the server stays alive."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_body_over_the_limit_is_413_before_it_is_read(http):
     assert b"connection: close" in reply
 
 
-async def test_a_body_that_does_not_say_how_long_it_is_is_counted(http):
+async def test_a_body_without_content_length_is_limited(http):
     async def pieces():
         for _ in range(40):
             yield b"x" * 65536
@@ -87,7 +87,7 @@ async def test_a_batch_over_the_limit_is_413(http):
     ],
     ids=lambda data: repr(data[:60])[2:50],
 )  # fmt: skip
-async def test_json_that_no_store_keeps_is_422(http, data):
+async def test_json_that_a_store_cannot_keep_is_422(http, data):
     reply = await post(http, data)
     assert reply.status == 422, reply
     assert reply.problem == "invalid"
@@ -95,23 +95,23 @@ async def test_json_that_no_store_keeps_is_422(http, data):
 
 @pytest.mark.parametrize("path", ["/v1/jobs/batch", "/v1/claims", "/v1/claims/x/complete", "/v1/dlq/retry"])
 @pytest.mark.parametrize("data", [b"[" * 1_000_000, b'{"a":' * 100_000, b"NaN", b'{"jobs": [NaN]}', b'"\\ud800"'])
-async def test_the_same_holds_for_every_body(http, path, data):
+async def test_every_body_is_validated(http, path, data):
     assert (await http("POST", path, data=data)).status == 422
 
 
-async def test_a_hundred_levels_are_enough_for_anybody(http):
+async def test_a_hundred_levels_of_nesting_are_accepted(http):
     assert (await post(http, job(b'{"x": ' + b"[" * 99 + b"]" * 99 + b"}"))).status == 201
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "json"])
-async def test_a_body_that_does_not_say_it_is_json_is_415(http, kind):
+async def test_a_body_without_the_json_content_type_is_415(http, kind):
     reply = await post(http, job(b"{}"), Content_Type=kind)
     assert reply.status == 415
     assert reply.problem == "wrong-media-type"
     assert (await post(http, job(b"{}"), Content_Type="Application/JSON; charset=utf-8")).status == 201
 
 
-# -- headers and lines
+# -- request line and headers
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ async def test_a_body_that_does_not_say_it_is_json_is_415(http, kind):
      b"GET /health HTTP/1.1\r\nHost: localhost\r\n\x01: a\r\n\r\n"],
     ids=repr,
 )  # fmt: skip
-async def test_what_is_not_http_is_400(http, request_line):
+async def test_malformed_http_is_400(http, request_line):
     assert (await http.raw(request_line)).startswith(b"HTTP/1.1 400 ")
 
 
@@ -137,7 +137,7 @@ async def test_what_is_not_http_is_400(http, request_line):
         b"Transfer-Encoding: chunked, identity\r\n",
     ],
 )
-async def test_a_length_that_two_servers_could_read_differently_is_400(http, headers):
+async def test_an_ambiguous_content_length_is_400(http, headers):
     base = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     assert (await http.raw(base + headers + b"\r\n{}")).startswith(b"HTTP/1.1 400 ")
 
@@ -150,13 +150,13 @@ async def test_headers_over_the_limit_are_431(http):
         assert b"application/problem+json" in reply
 
 
-async def test_a_whole_request_with_too_many_headers_is_refused_too(http):
+async def test_a_complete_request_with_too_many_headers_is_431(http):
     many = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 1000) for number in range(100))
     reply = await http.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + many + b"\r\n")
     assert reply.startswith(b"HTTP/1.1 431 ")
 
 
-async def test_nothing_of_a_client_reaches_the_answer_s_headers(http):
+async def test_client_input_is_not_copied_into_response_headers(http):
     for path in ("/v1/jobs/x%0d%0aSet-Cookie:%20a=b", "/v1/config/%0d%0aX:y", "/%0d%0aX:%20y"):
         reply = await http("GET", path)
         assert reply.status in (404, 422)
@@ -168,7 +168,7 @@ async def test_nothing_of_a_client_reaches_the_answer_s_headers(http):
     assert key.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 422 "))
 
 
-async def test_websockets_and_upgrades_lead_nowhere(http):
+async def test_websockets_and_upgrades_are_not_supported(http):
     reply = await http.raw(
         b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -176,16 +176,16 @@ async def test_websockets_and_upgrades_lead_nowhere(http):
     assert not reply.startswith(b"HTTP/1.1 101")
 
 
-# -- slowly
+# -- slow clients
 
 
-async def test_headers_that_never_end_are_cut_off(http, monkeypatch):
+async def test_incomplete_headers_time_out(http, monkeypatch):
     monkeypatch.setattr(limits, "HEADERS_SECONDS", 0.2)
     for start in (b"", b"GET /health HTT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: y\r\n"):
         assert (await http.raw(start)).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_headers_that_drip_in_are_cut_off(http, monkeypatch):
+async def test_slow_headers_time_out(http, monkeypatch):
     monkeypatch.setattr(limits, "HEADERS_SECONDS", 0.3)
     reader, writer = await asyncio.open_connection(*http.address)
     writer.write(b"GET /health HTTP/1.1\r\n")
@@ -201,7 +201,7 @@ async def test_headers_that_drip_in_are_cut_off(http, monkeypatch):
     writer.close()
 
 
-async def test_a_second_request_that_drips_in_on_the_same_connection_is_cut_off(http, monkeypatch):
+async def test_slow_headers_of_a_second_request_time_out(http, monkeypatch):
     reader, writer = await asyncio.open_connection(*http.address)
     writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await reader.readuntil(b'"holdfast"}')
@@ -211,7 +211,7 @@ async def test_a_second_request_that_drips_in_on_the_same_connection_is_cut_off(
     writer.close()
 
 
-async def test_a_stray_line_end_does_not_cut_an_answer_short(http, monkeypatch):
+async def test_a_stray_newline_does_not_truncate_a_response(http, monkeypatch):
     monkeypatch.setattr(limits, "HEADERS_SECONDS", 0.1)
     body = b'{"wait": 0.5}'
     head = (
@@ -221,7 +221,7 @@ async def test_a_stray_line_end_does_not_cut_an_answer_short(http, monkeypatch):
     assert reply.startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_body_that_never_comes_is_cut_off(http, monkeypatch):
+async def test_a_missing_body_times_out(http, monkeypatch):
     monkeypatch.setattr(limits, "BODY_SECONDS", 0.2)
     reply = await http.raw(
         b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\n"
@@ -231,7 +231,7 @@ async def test_a_body_that_never_comes_is_cut_off(http, monkeypatch):
     assert b"connection: close" in reply
 
 
-async def test_a_client_that_does_not_read_is_cut_off(http, app, monkeypatch):
+async def test_a_client_that_does_not_read_is_disconnected(http, app, monkeypatch):
     monkeypatch.setattr(limits, "UNREAD_SECONDS", 0.3)
     monkeypatch.setattr(limits, "PAGE_BYTES", 100 * limits.MIB)
     for number in range(20):
@@ -250,14 +250,14 @@ async def test_a_client_that_does_not_read_is_cut_off(http, app, monkeypatch):
     writer.close()
 
 
-async def test_a_client_that_reads_slowly_but_steadily_gets_its_whole_answer(http, app, monkeypatch):
+async def test_a_slow_reader_gets_the_whole_response(http, app, monkeypatch):
     monkeypatch.setattr(limits, "UNREAD_SECONDS", 1.5)
     monkeypatch.setattr(limits, "PAGE_BYTES", 100 * limits.MIB)
     for number in range(20):
         await app.submit("big", b'{"x": "%s"}' % (b"x" * 900_000), json=True, id=f"b{number}")
     reader, writer = await asyncio.open_connection(*http.address, limit=1024)
     writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    for _ in range(36):  # in more time than it may take to read nothing
+    for _ in range(36):  # longer than UNREAD_SECONDS in total
         await asyncio.wait_for(reader.readexactly(500_000), 10)
         await asyncio.sleep(0.1)
     writer.close()
@@ -283,7 +283,7 @@ async def test_trailers_are_refused(http, trailer):
     writer.close()
 
 
-async def test_trailers_after_an_early_answer_do_not_fill_the_memory(app):
+async def test_trailers_after_an_early_response_use_no_memory(app):
     async with serving(app, token="a-token-that-is-long-enough") as client:
         reader, writer = await asyncio.open_connection(*client.address)
         writer.write(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
@@ -300,7 +300,7 @@ async def test_trailers_after_an_early_answer_do_not_fill_the_memory(app):
 
 
 @pytest.mark.parametrize("name", [b"Host", b"Authorization"])
-async def test_no_trailer_is_taken_for_a_header(app, name):
+async def test_a_trailer_is_not_used_as_a_header(app, name):
     token = b"a-token-that-is-long-enough"
     given = {b"Host": b"localhost", b"Authorization": b"Bearer " + token}
     trailer = given.pop(name)
@@ -313,7 +313,7 @@ async def test_no_trailer_is_taken_for_a_header(app, name):
         assert reply.startswith(b"HTTP/1.1 400 ")
 
 
-async def test_a_body_in_many_small_chunks_is_taken(http):
+async def test_a_body_in_many_small_chunks_is_accepted(http):
     data = job(b'{"x": "' + b"x" * 20_000 + b'"}')
     reader, writer = await asyncio.open_connection(*http.address)
     writer.write(
@@ -328,7 +328,7 @@ async def test_a_body_in_many_small_chunks_is_taken(http):
     writer.close()
 
 
-# -- too much at once
+# -- limits of concurrency
 
 
 async def test_too_many_streams_and_waiting_claims_are_503(http, monkeypatch):
@@ -341,25 +341,25 @@ async def test_too_many_streams_and_waiting_claims_are_503(http, monkeypatch):
     assert (await http("POST", "/v1/claims", {})).status == 200
 
 
-async def test_one_connection_too_many_is_503(http, monkeypatch):
+async def test_a_connection_over_the_maximum_is_503(http, monkeypatch):
     monkeypatch.setattr(limits, "SERVER_CONNECTIONS", 1)
-    await http("GET", "/v1/stats")  # this one stays open, and may do everything
+    await http("GET", "/v1/stats")  # this authenticated connection stays open
     reply = await http.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert reply.startswith(b"HTTP/1.1 503 ")
     assert b"urn:holdfast:problem:busy" in reply
 
 
-async def test_connections_far_beyond_the_most_are_cut_off_and_the_log_says_so_once(http, monkeypatch, caplog):
+async def test_connections_far_over_the_maximum_are_closed_and_logged_once(http, monkeypatch, caplog):
     monkeypatch.setattr(limits, "SERVER_CONNECTIONS", 1)
-    await http("GET", "/v1/stats")  # this one stays open, and may do everything
-    assert (await http("GET", "/health")).status == 200  # and is not to blame
+    await http("GET", "/v1/stats")  # this authenticated connection stays open
+    assert (await http("GET", "/health")).status == 200
     monkeypatch.setattr(limits, "REFUSED_WITH_ANSWER", 0)
     for _ in range(3):
         assert await http.raw(b"") == b""
-    assert caplog.text.count("a connection is refused") == 1
+    assert caplog.text.count("a connection was refused") == 1
 
 
-async def test_streams_that_come_all_at_once_are_counted(http, app, monkeypatch):
+async def test_concurrent_streams_are_counted(http, app, monkeypatch):
     monkeypatch.setattr(limits, "STREAMS", 2)
     real, all_here = app.transitions, asyncio.Event()
 
@@ -378,7 +378,7 @@ async def test_streams_that_come_all_at_once_are_counted(http, app, monkeypatch)
     await eventually(lambda: http.service.streams == 0)
 
 
-async def test_the_id_of_a_remote_store_s_request_is_short(http):
+async def test_the_request_id_of_a_remote_store_is_limited(http):
     for length, status in ((64, 200), (65, 422)):
         reply = await http(
             "POST",
@@ -415,11 +415,11 @@ async def test_shell_jobs_are_refused_unless_their_command_is_listed(http, app):
         assert (await allowed.submit("shell", {**shell, "stdin": "x"})).status == 201
 
 
-# -- what is told
+# -- secrets and errors
 
 
 async def test_a_token_is_in_no_log(app, caplog):
-    token = "a-secret-token-of-somebody"
+    token = "a-secret-token-of-a-user"
     async with serving(app, token=token) as client:
         with caplog.at_level(logging.DEBUG):
             await client("GET", "/v1/stats", token=token)
@@ -430,7 +430,7 @@ async def test_a_token_is_in_no_log(app, caplog):
     assert token not in caplog.text
 
 
-async def test_nothing_of_a_job_is_a_page(http):
+async def test_job_data_is_never_served_as_html(http):
     await http.submit("t", {"x": "<script>alert(1)</script>"})
     for path in ("/v1/jobs", "/v1/stats", "/nope<script>", "/v1/jobs/<script>"):
         reply = await http("GET", path)
@@ -440,7 +440,7 @@ async def test_nothing_of_a_job_is_a_page(http):
         assert reply.headers["cache-control"] == "no-store"
 
 
-async def test_what_breaks_inside_is_500_without_details(http, app, monkeypatch, caplog):
+async def test_an_unexpected_error_is_500_without_details(http, app, monkeypatch, caplog):
     async def broken(*_: object, **__: object):
         raise RuntimeError("a secret of the inside")
 

@@ -1,4 +1,4 @@
-"""Closed by default: tokens and roles, Host and Origin, the route table walked without a token."""
+"""Authentication: tokens and roles, Host and Origin, and every route without a token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.http import serving
 
 TOKEN = "a-token-of-the-environment"
 PUBLIC = {"/health": 200, "/ready": 200, "/openapi.json": 200, "/": 200, "/dashboard/{name}": 404}
-"""What a stranger may see, and what it answers here: nothing of it tells of a job."""
+"""Public routes and their status; none reveals a job."""
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ async def test_every_route_is_denied_with_a_token_of_the_other_roles(closed, app
             assert reply.problem == "forbidden"
 
 
-async def test_what_is_not_there_is_not_reported_to_strangers(closed):
+async def test_unknown_paths_are_401_without_a_token(closed):
     assert (await closed("GET", "/nope")).status == 401
     assert (await closed("PATCH", "/v1/jobs")).status == 401
     assert (await closed("GET", "/nope", token=TOKEN)).problem == "not-found"
@@ -81,7 +81,7 @@ async def test_a_wrong_authorization_is_401(closed, authorization):
     assert TOKEN not in reply.content.decode()
 
 
-async def test_a_token_is_taken_from_the_header_alone(closed):
+async def test_a_token_is_accepted_only_in_the_header(closed):
     for query in (f"token={TOKEN}", f"access_token={TOKEN}"):
         assert (await closed("GET", f"/v1/jobs?{query}")).status == 401
     assert (await closed("GET", "/v1/jobs", Cookie=f"token={TOKEN}")).status == 401
@@ -94,7 +94,7 @@ async def test_two_authorizations_are_refused(closed):
     assert answer.startswith(b"HTTP/1.1 400 ")
 
 
-async def test_a_stored_token_opens_what_its_roles_say(closed, app):
+async def test_a_stored_token_allows_its_roles(closed, app):
     reading = await tokens.create(parts_of(app).records, ["read"], "grafana")
     submitting = await tokens.create(parts_of(app).records, ["submit", "read"])
     body = {"type": "t", "payload": {}}
@@ -104,7 +104,7 @@ async def test_a_stored_token_opens_what_its_roles_say(closed, app):
     assert (await closed("POST", "/v1/claims", {}, token=submitting)).status == 403
 
 
-async def test_a_token_is_stored_as_a_digest_and_shown_nowhere(app):
+async def test_a_token_is_stored_only_as_a_digest(app):
     token = await tokens.create(parts_of(app).records, ["read"], "grafana")
     _, id, secret = token.split("_", 2)
     [(name, kept)] = (await parts_of(app).records.all("token")).items()
@@ -133,14 +133,14 @@ async def test_a_revoked_token_is_refused_within_seconds(closed, app, monkeypatc
         await tokens.revoke(parts_of(app).records, token)
 
 
-async def test_a_record_that_is_no_token_lets_nobody_in_and_harms_nobody(closed, app):
+async def test_an_invalid_token_record_is_ignored(closed, app):
     await parts_of(app).records.put("token", "broken", b"{}")
     token = await tokens.create(parts_of(app).records, ["read"])
     assert (await closed("GET", "/v1/stats", token=token)).status == 200
     assert (await closed("GET", "/v1/stats", token="hf_broken_")).status == 401
 
 
-async def test_loopback_is_open_until_there_is_a_token_and_never_again(http, app, monkeypatch):
+async def test_loopback_is_open_until_the_first_token_exists(http, app, monkeypatch):
     monkeypatch.setattr(tokens, "TOKENS_MAX_AGE", 0.05)
     assert (await http("GET", "/v1/stats")).status == 200
     assert (await http("GET", "/v1/stats", token="of-another-server")).status == 200
@@ -160,13 +160,13 @@ async def _refused(http, token):
     return (await http("GET", "/v1/stats", token=token)).status == 401
 
 
-async def test_anything_but_loopback_refuses_to_start_without_a_token(app):
+async def test_a_public_address_does_not_start_without_a_token(app):
     with pytest.raises(ConfigError, match="there is no token"):
         async with serving(app, host="0.0.0.0"):
             pass
 
 
-async def test_anything_but_loopback_starts_with_a_token_and_needs_it(app):
+async def test_a_public_address_starts_with_a_token_and_requires_it(app):
     token = await tokens.create(parts_of(app).records, ["read"])
     async with serving(app, host="0.0.0.0") as client:
         client.url = client.url.replace("0.0.0.0", "127.0.0.1")
@@ -176,18 +176,18 @@ async def test_anything_but_loopback_starts_with_a_token_and_needs_it(app):
 
 
 @pytest.mark.parametrize("token", ["short", "ümlaut-ümlaut-ümlaut", "new\nline-new\nline-new"])
-def test_a_token_of_the_environment_must_be_long_and_plain(monkeypatch, token):
+def test_holdfast_token_must_be_long_printable_ascii(monkeypatch, token):
     monkeypatch.setenv("HOLDFAST_TOKEN", token)
-    with pytest.raises(ConfigError, match="HOLDFAST_TOKEN") as told:
+    with pytest.raises(ConfigError, match="HOLDFAST_TOKEN") as raised:
         asgi(Holdfast("memory://"))
-    assert token not in str(told.value)
+    assert token not in str(raised.value)
 
 
-# -- by which name
+# -- Host
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.1:1", "[::1]:8000", "10.0.0.7", "LOCALHOST:80"])
-async def test_addresses_and_localhost_are_names_of_the_server(http, host):
+async def test_ip_addresses_and_localhost_are_accepted_hosts(http, host):
     assert (await http("GET", "/v1/stats", Host=host)).status == 200
 
 
@@ -197,19 +197,19 @@ async def test_addresses_and_localhost_are_names_of_the_server(http, host):
      "localhost@evil.example", "127.0.0.1:x", "[::1", "localhost/evil", "evil.example#localhost", "0x7f.1", "a b"],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["/v1/stats", "/health"])
-async def test_another_name_is_refused_so_that_a_rebound_page_reaches_nothing(http, host, path):
+async def test_an_unknown_host_is_refused_against_dns_rebinding(http, host, path):
     reply = await http("GET", path, Host=host)
     assert reply.status == 421
     assert reply.problem == "wrong-host"
 
 
-async def test_no_host_or_two_are_refused(http):
+async def test_a_missing_or_duplicate_host_is_refused(http):
     assert (await http.raw(b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
     two = b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"
     assert (await http.raw(two)).startswith(b"HTTP/1.1 400 ")
 
 
-async def test_names_can_be_listed(app):
+async def test_additional_hosts_are_accepted(app):
     async with serving(app, hosts=["Jobs.Example"]) as client:
         assert (await client("GET", "/v1/stats", Host="jobs.example:8000")).status == 200
         assert (await client("GET", "/v1/stats", Host="evil.example")).status == 421
@@ -217,14 +217,14 @@ async def test_names_can_be_listed(app):
         assert (await client("GET", "/v1/stats", Host="any.example")).status == 200
 
 
-# -- from whose page
+# -- Origin
 
 
 @pytest.mark.parametrize(
     "origin",
     ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://127.0.0.1:1", "file://", "localhost"],
 )
-async def test_a_page_of_another_site_may_not_call(http, origin):
+async def test_another_origin_is_refused(http, origin):
     for method, path in (("POST", "/v1/jobs"), ("GET", "/v1/stats"), ("GET", "/health")):
         reply = await http(method, path, Origin=origin)
         assert reply.status == 403
@@ -232,13 +232,13 @@ async def test_a_page_of_another_site_may_not_call(http, origin):
         assert "access-control-allow-origin" not in reply.headers
 
 
-async def test_the_server_s_own_pages_may_call(http):
+async def test_the_own_origin_is_accepted(http):
     assert (await http("GET", "/v1/stats", Origin=http.url)).status == 200
     assert (await http("GET", "/v1/stats", Host="localhost:80", Origin="http://localhost")).status == 200
     assert (await http("GET", "/v1/stats", Host="localhost", Origin="https://localhost")).status == 200
 
 
-async def test_its_address_behind_a_proxy_can_be_listed_and_no_wildcard_is_ever_sent(app):
+async def test_additional_origins_are_accepted_without_a_wildcard(app):
     async with serving(app, origins=["https://desk.example/"]) as client:
         reply = await client("GET", "/v1/stats", Origin="https://desk.example")
         assert reply.status == 200
@@ -248,7 +248,7 @@ async def test_its_address_behind_a_proxy_can_be_listed_and_no_wildcard_is_ever_
         assert "access-control-allow-origin" not in preflight.headers
 
 
-# -- the door alone
+# -- Auth without a server
 
 
 def door(*hosts):
@@ -256,39 +256,39 @@ def door(*hosts):
     return Auth(parts, token=None, unguarded=False, hosts=hosts, origins=())
 
 
-def test_a_server_for_every_name_still_refuses_what_is_no_name():
+def test_a_wildcard_host_still_refuses_invalid_names():
     every = door("*")
-    assert every.check_place([(b"host", b"jobs.example.com:8080")]) is None
+    assert every.check_host_and_origin([(b"host", b"jobs.example.com:8080")]) is None
     for broken in (b"example.com:port", b"[::1", b"example.com/", b"me@example.com"):
         with pytest.raises(Refused, match="is not accepted by this server"):
-            every.check_place([(b"host", broken)])
+            every.check_host_and_origin([(b"host", broken)])
 
 
-def test_no_more_than_a_thousand_names_are_remembered():
+def test_at_most_a_thousand_hosts_are_cached():
     one = door()
     for number in range(1500):
         with pytest.raises(Refused):
-            one.check_place([(b"host", b"name-%d.example.com" % number)])
-    assert len(one._checked) == 1000
-    assert one.check_place([(b"host", b"127.0.0.1")]) is None
+            one.check_host_and_origin([(b"host", b"name-%d.example.com" % number)])
+    assert len(one._accepted) == 1000
+    assert one.check_host_and_origin([(b"host", b"127.0.0.1")]) is None
 
 
 @pytest.mark.parametrize(
     ("address", "only_here"),
     [("127.0.0.1", True), ("::1", True), ("192.0.2.1", False), ("0.0.0.0", False), ("localhost", False), ("", False)],
 )
-def test_only_an_address_of_this_machine_is_out_of_reach_for_others(address, only_here):
+def test_is_loopback(address, only_here):
     assert is_loopback(address) is only_here
 
 
 @pytest.mark.parametrize("token", ["x" * 15, "", "x" * 16 + "\n", "\xe9" * 16])
-def test_a_token_of_the_environment_that_is_short_or_no_plain_text_is_refused(token):
+def test_a_short_or_non_ascii_holdfast_token_is_refused(token):
     with pytest.raises(ConfigError, match="at least 16 printable ASCII characters"):
         Keyring(None, SystemClock(), token)
     assert Keyring(None, SystemClock(), "x" * 16).seen
 
 
-async def test_a_token_holds_until_the_very_moment_at_which_it_ends():
+async def test_a_token_is_valid_until_its_exact_expiry():
     clock = ManualClock()
     stored = tokens.Stored(tokens._digest("secret"), ("read",), "", 0, expires_at=clock.now() + 2_000_000)
 

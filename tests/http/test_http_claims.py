@@ -1,4 +1,4 @@
-"""Workers in any language: claims by a long poll, and every way to end one, fenced."""
+"""Claims over HTTP: long poll, extend and every settlement, fenced."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from support.http import serving
 from support.inside import session_of
 
 
-async def claim(http, **wish):
-    reply = await http("POST", "/v1/claims", wish)
+async def claim(http, **request):
+    reply = await http("POST", "/v1/claims", request)
     assert reply.status == 200, reply
     return reply.json["claims"]
 
@@ -24,7 +24,7 @@ async def settle(http, held, how, **rest):
     return await http("POST", f"/v1/claims/{held['job']['id']}/{how}", body)
 
 
-async def test_a_claim_hands_out_the_job_with_fence_and_token(http):
+async def test_a_claim_returns_the_job_with_fence_and_token(http):
     await http.submit("resize", {"width": 40})
     [held] = await claim(http)
     job = held["job"]
@@ -35,19 +35,19 @@ async def test_a_claim_hands_out_the_job_with_fence_and_token(http):
     assert await claim(http) == []
 
 
-async def test_an_empty_body_is_a_claim_of_one_default_job(http):
+async def test_an_empty_body_claims_one_job_of_the_default_queue(http):
     await http.submit("t")
     assert len((await http("POST", "/v1/claims")).json["claims"]) == 1
 
 
-async def test_a_claim_chooses_by_queue_type_and_limit(http):
+async def test_a_claim_filters_by_queue_type_and_limit(http):
     for number in range(4):
         await http.submit("a" if number % 2 else "b", {"n": number}, queue="q")
     found = await claim(http, queues=["other", "q"], types=["a"], limit=10)
     assert [held["job"]["payload"]["n"] for held in found] == [1, 3]
 
 
-async def test_complete_keeps_the_result(http):
+async def test_complete_stores_the_result(http):
     id = (await http.submit("t")).json["id"]
     [held] = await claim(http)
     assert (await settle(http, held, "complete", result={"ok": [1, 2.5, "ü", None]})).status == 204
@@ -70,17 +70,17 @@ async def test_a_job_shows_its_last_error_and_when_it_was_updated(http):
     assert done["updated_at"] == done["finished_at"]
 
 
-async def test_complete_keeps_the_result_by_the_codec_of_a_task_that_the_server_knows(http, app):
+async def test_complete_encodes_the_result_with_the_codec_of_a_registered_task(http, app):
     task = app.task(lambda: None, name="strange", codec=pickle)
     handle = await task.enqueue()
     [held] = await claim(http)
-    for _ in range(2):  # an answer that was lost is given again
+    for _ in range(2):  # the second request repeats a lost response
         assert (await settle(http, held, "complete", result={"ok": 1})).status == 204
     assert (await settle(http, held, "complete", result={"ok": 2})).status == 409
     assert await handle.result(timeout=30) == {"ok": 1}
 
 
-async def test_fail_waits_for_the_next_attempt_and_ends_dead_when_they_are_spent(http):
+async def test_fail_retries_until_the_attempts_are_used_then_dead(http):
     id = (await http.submit("t", max_attempts=2)).json["id"]
     [held] = await claim(http)
     assert (await settle(http, held, "fail", error="ValueError: no", retry_in=0)).status == 204
@@ -91,14 +91,14 @@ async def test_fail_waits_for_the_next_attempt_and_ends_dead_when_they_are_spent
     assert (await http("GET", f"/v1/jobs/{id}")).json["status"] == "dead"
 
 
-async def test_fail_can_give_up_at_once(http):
+async def test_fail_with_dead_does_not_retry(http):
     id = (await http.submit("t")).json["id"]
     [held] = await claim(http)
     await settle(http, held, "fail", error="pointless", dead=True)
     assert (await http("GET", f"/v1/jobs/{id}")).json["status"] == "dead"
 
 
-async def test_release_gives_the_job_back_uncharged(http):
+async def test_release_is_uncharged(http):
     id = (await http.submit("t")).json["id"]
     [held] = await claim(http)
     assert (await settle(http, held, "release")).status == 204
@@ -108,7 +108,7 @@ async def test_release_gives_the_job_back_uncharged(http):
     assert (await http("GET", f"/v1/jobs/{id}")).json["status"] == "scheduled"
 
 
-async def test_extend_renews_the_lease_and_reports_of_a_cancellation(http, app):
+async def test_extend_renews_the_lease_and_reports_cancellation(http, app):
     id = (await http.submit("t")).json["id"]
     [held] = await claim(http, lease=30, queues=["default", "mail"])
     before = (await parts_of(app).runtime.store.holders())[0]
@@ -123,7 +123,7 @@ async def test_extend_renews_the_lease_and_reports_of_a_cancellation(http, app):
 
 
 @pytest.mark.parametrize("how", ["extend", "complete", "fail", "release"])
-async def test_a_stale_fence_is_409_of_its_own_type(http, how):
+async def test_a_stale_fence_is_409_lease_lost(http, how):
     rest = {"error": "x"} if how == "fail" else {}
     await http.submit("t")
     [first] = await claim(http)
@@ -142,7 +142,7 @@ async def test_a_stale_fence_is_409_of_its_own_type(http, how):
     assert (await settle(http, second, how, **rest)).status in (200, 204)
 
 
-async def test_a_claim_that_was_taken_away_cannot_be_completed(http, app):
+async def test_a_lost_claim_cannot_be_completed(http, app):
     await http.submit("t")
     [late] = await claim(http, lease=1)
     [held] = await claim(http, wait=10)
@@ -163,7 +163,7 @@ ENDS = {
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["", "cancelled meanwhile"])
 @pytest.mark.parametrize(("how", "rest"), ENDS.values(), ids=list(ENDS))
-async def test_an_end_whose_answer_was_lost_may_be_sent_again(http, how, rest, cancelled):
+async def test_a_settlement_can_be_repeated_after_a_lost_response(http, how, rest, cancelled):
     id = (await http.submit("t")).json["id"]
     [held] = await claim(http)
     if cancelled:
@@ -183,7 +183,7 @@ async def other_token(http) -> str:
     return held["token"]
 
 
-async def test_an_end_at_the_same_moment_twice_is_answered_twice(http):
+async def test_two_concurrent_identical_settlements_both_succeed(http):
     for _ in range(5):
         await http.submit("t")
         [held] = await claim(http)
@@ -191,7 +191,7 @@ async def test_an_end_at_the_same_moment_twice_is_answered_twice(http):
         assert [reply.status for reply in replies] == [204] * 4
 
 
-async def test_another_end_than_the_one_that_was_written_is_refused(http):
+async def test_a_different_settlement_of_an_ended_claim_is_refused(http):
     await http.submit("t")
     [held] = await claim(http)
     assert (await settle(http, held, "complete", result=1)).status == 204
@@ -199,7 +199,7 @@ async def test_another_end_than_the_one_that_was_written_is_refused(http):
         assert (await settle(http, held, how, **rest)).problem == "lease-lost"
 
 
-async def test_a_claim_that_others_ended_dead_was_not_failed_by_its_holder(http, app):
+async def test_a_claim_recovered_as_dead_was_not_failed_by_its_holder(http, app):
     await http.submit("t", max_attempts=1)
     [held] = await claim(http, lease=1)
 
@@ -219,8 +219,8 @@ def raw_claim(body: bytes) -> bytes:
     return head % len(body) + body
 
 
-async def test_a_claim_with_another_request_behind_it_does_not_wait(http):
-    """Reading is paused then, and nobody would hear its client go: jobs must not be handed to one that has."""
+async def test_a_claim_followed_by_a_pipelined_request_does_not_wait(http):
+    """Reading is paused then, so a disconnect cannot be seen, and a disconnected client must get no jobs."""
     reader, writer = await asyncio.open_connection(*http.address)
     writer.write(raw_claim(b'{"wait": 60}') + b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     async with asyncio.timeout(10):
@@ -229,12 +229,12 @@ async def test_a_claim_with_another_request_behind_it_does_not_wait(http):
     writer.close()
 
 
-async def test_a_claim_that_waits_already_is_answered_when_another_request_comes_behind_it(http):
+async def test_a_waiting_claim_ends_when_a_pipelined_request_arrives(http):
     _, writer = await asyncio.open_connection(*http.address)
     writer.write(raw_claim(b'{"wait": 60}'))
     await eventually(lambda: http.service.waiting == 1)
     writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    writer.close()  # and its client goes
+    writer.close()  # the client disconnects
     await eventually(lambda: http.service.waiting == 0)
     id = (await http.submit("t")).json["id"]
     assert (await http("GET", f"/v1/jobs/{id}")).json["status"] == "queued"
@@ -242,7 +242,7 @@ async def test_a_claim_that_waits_already_is_answered_when_another_request_comes
     assert held["job"]["id"] == id
 
 
-async def test_jobs_that_are_there_are_claimed_whatever_stands_behind(http):
+async def test_ready_jobs_are_claimed_despite_a_pipelined_request(http):
     id = (await http.submit("t")).json["id"]
     reader, writer = await asyncio.open_connection(*http.address)
     writer.write(raw_claim(b'{"wait": 60}') + b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -252,7 +252,7 @@ async def test_jobs_that_are_there_are_claimed_whatever_stands_behind(http):
 
 
 @pytest.mark.parametrize("token", ["", "x", "!!!!", "bnVsbA", "W10", "WzEsLTEsWyJhIl1d", "WzEsMSxbXV0", "a" * 20_000])
-async def test_a_token_that_no_claim_gave_is_refused(http, token):
+async def test_an_invalid_claim_token_is_refused(http, token):
     id = (await http.submit("t")).json["id"]
     reply = await http("POST", f"/v1/claims/{id}/complete", {"fence": 1, "token": token})
     assert reply.status == 422
@@ -266,16 +266,16 @@ async def test_an_unknown_job_is_404(http):
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "body",
     [{"limit": 0}, {"limit": 101}, {"wait": -1}, {"wait": 61}, {"lease": 0.9}, {"lease": 1e9}, {"queues": []},
      {"queues": ["x"] * 21}, {"queues": "x"}, {"types": []}, {"queue": "x"}],
     ids=str,
 )  # fmt: skip
-async def test_a_wish_out_of_bounds_is_refused(http, wish):
-    assert (await http("POST", "/v1/claims", wish)).status == 422
+async def test_a_claim_request_out_of_range_is_refused(http, body):
+    assert (await http("POST", "/v1/claims", body)).status == 422
 
 
-async def test_a_long_poll_is_answered_when_a_job_comes(http, app):
+async def test_a_long_poll_returns_when_a_job_arrives(http, app):
     waiting = asyncio.create_task(claim(http, wait=30))
     await eventually(lambda: http.service.waiting == 1)
     id = (await http.submit("t")).json["id"]
@@ -287,7 +287,7 @@ async def test_a_long_poll_without_jobs_ends_empty(http):
     assert await claim(http, wait=0.05) == []
 
 
-async def test_a_client_that_goes_away_takes_no_jobs_with_it(http, app):
+async def test_a_disconnected_client_claims_no_jobs(http, app):
     waiting = asyncio.create_task(claim(http, wait=30))
     await eventually(lambda: http.service.waiting == 1)
     waiting.cancel()
@@ -307,7 +307,7 @@ async def test_a_claim_can_be_ended_through_another_server_of_the_same_store(htt
 
 
 @pytest.mark.parametrize("result", [b'"\\u0000"', b"[" * 200 + b"]" * 200, b'"\\ud800"', b"NaN"])
-async def test_a_result_that_no_store_keeps_is_refused_and_the_claim_still_holds(http, result):
+async def test_an_invalid_result_is_refused_and_the_claim_stays_valid(http, result):
     await http.submit("t")
     [held] = await claim(http)
     data = b'{"fence": %d, "token": "%s", "result": %s}' % (held["fence"], held["token"].encode(), result)
@@ -316,9 +316,9 @@ async def test_a_result_that_no_store_keeps_is_refused_and_the_claim_still_holds
     assert (await settle(http, held, "complete")).status == 204
 
 
-async def test_a_claim_belongs_to_its_client_and_not_to_the_servers_process(http, app):
+async def test_a_claim_is_not_bound_to_the_server_process(http, app):
     await http.submit("t")
     [held] = await claim(http)
     [holder] = [seen.holder for seen in await session_of(app).store.holders() if seen.jobs]
-    assert holder.process == "", "a server that is started anew must not cost its clients their claims"
+    assert holder.process == "", "a restart of the server must not end the claims of its clients"
     assert (await settle(http, held, "complete")).status == 204

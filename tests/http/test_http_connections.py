@@ -1,4 +1,4 @@
-"""Connections without a token never take the room of clients that have one, from whatever address they come."""
+"""Unauthenticated connections do not use the capacity of authenticated clients."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ PUBLIC = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 @pytest.fixture
 async def closed(app, monkeypatch):
     monkeypatch.setattr(limits, "SERVER_CONNECTIONS", 20)
-    monkeypatch.setattr(limits, "STRANGERS", 4)
+    monkeypatch.setattr(limits, "UNAUTHENTICATED", 4)
     async with serving(app, "0.0.0.0", token=TOKEN) as client:
         client.url = client.url.replace("0.0.0.0", "127.0.0.1")
         yield client
 
 
 class Connection:
-    """A connection from an address of this machine."""
+    """A connection from a loopback address."""
 
     def __init__(self, reader, writer):
         self.reader, self.writer = reader, writer
 
     async def ask(self, request):
-        """The answer's status; None where the connection was closed."""
+        """The status of the response; None if the connection was closed."""
         try:
             self.writer.write(request)
             head = await self.reader.readuntil(b"\r\n\r\n")
@@ -66,7 +66,7 @@ async def connections(client, count, address="127.0.0.1"):
                 await one.writer.wait_closed()
 
 
-async def test_idle_connections_without_a_token_lock_nobody_out(closed):
+async def test_idle_unauthenticated_connections_do_not_block_clients(closed):
     async with connections(closed, 1) as [worker]:
         assert await worker.ask(WITH_TOKEN) == 200
         async with connections(closed, 60), connections(closed, 60, "127.0.0.2"), connections(closed, 9, "127.0.0.3"):
@@ -74,10 +74,10 @@ async def test_idle_connections_without_a_token_lock_nobody_out(closed):
             for address in ("127.0.0.1", "127.0.0.2", "127.0.0.4"):
                 async with connections(closed, 1, address) as [newcomer]:
                     assert await newcomer.ask(WITH_TOKEN) == 200, address
-            assert len(closed.server.server_state.connections) <= 11, "strangers have half of the room"
+            assert len(closed.server.server_state.connections) <= 11, "strangers have half of the rules"
 
 
-async def test_an_address_without_a_token_has_a_few_connections_and_the_newest_of_them(closed):
+async def test_an_address_without_a_token_keeps_its_newest_connections(closed):
     async with connections(closed, 10, "127.0.0.2") as strangers:
         assert await strangers[-1].ask(PUBLIC) == 200
 
@@ -87,7 +87,7 @@ async def test_an_address_without_a_token_has_a_few_connections_and_the_newest_o
         await eventually(only_the_newest)
 
 
-async def test_wrong_tokens_that_wait_for_their_answers_keep_nobody_of_their_address_out(closed, monkeypatch):
+async def test_delayed_wrong_tokens_do_not_block_their_address(closed, monkeypatch):
     monkeypatch.setattr(failures, "FREE", 0)
     monkeypatch.setattr(failures, "FIRST_DELAY", 3600.0)
     monkeypatch.setattr(failures, "LONGEST_DELAY", 3600.0)
@@ -100,12 +100,12 @@ async def test_wrong_tokens_that_wait_for_their_answers_keep_nobody_of_their_add
         await eventually(all_wait)
         async with connections(closed, 1, "127.0.0.2") as [newcomer]:
             assert await newcomer.ask(WITH_TOKEN) == 200
-        assert await asking[0] is None, "the oldest made room for it"
+        assert await asking[0] is None, "the oldest made rules for it"
         for one in asking:
             one.cancel()
 
 
-async def test_an_address_of_a_valid_token_may_have_more(closed):
+async def test_an_address_with_a_valid_token_may_have_more_connections(closed):
     async with connections(closed, 1, "127.0.0.2") as [known]:
         assert await known.ask(WITH_TOKEN) == 200
         async with connections(closed, 8, "127.0.0.2") as others:
@@ -114,7 +114,7 @@ async def test_an_address_of_a_valid_token_may_have_more(closed):
             assert all(one.open for one in others)
 
 
-async def test_connections_with_a_token_take_all_the_room(closed):
+async def test_authenticated_connections_may_use_all_capacity(closed):
     async with AsyncExitStack() as stack:
         workers = []
         for _ in range(20):
@@ -127,8 +127,8 @@ async def test_connections_with_a_token_take_all_the_room(closed):
             assert await one.ask(WITH_TOKEN) == 200
 
 
-async def test_requests_behind_a_proxy_are_counted_by_the_address_that_it_forwards(app, monkeypatch, caplog):
-    monkeypatch.setattr(limits, "STRANGERS", 2)
+async def test_proxied_requests_are_counted_by_forwarded_address(app, monkeypatch, caplog):
+    monkeypatch.setattr(limits, "UNAUTHENTICATED", 2)
     monkeypatch.setattr(limits, "READY_SECONDS", 3600.0)
     asked, answered = [], asyncio.Event()
 
@@ -156,52 +156,52 @@ async def test_requests_behind_a_proxy_are_counted_by_the_address_that_it_forwar
         assert (await http("GET", "/health", X_Forwarded_For="192.0.2.1")).status == 200
 
 
-async def test_an_address_that_is_forwarded_by_nobody_trusted_is_not_believed(app, caplog):
+async def test_an_untrusted_x_forwarded_for_is_ignored(app, caplog):
     async with serving(app, token=TOKEN) as http:
         assert (await http("GET", "/v1/jobs", token="wrong", X_Forwarded_For="192.0.2.1")).status == 401
     assert "request from 127.0.0.1 refused: wrong token" in caplog.text
 
 
-class Guest:
+class Fake:
     idle = True
 
     def __init__(self):
         self.gone = False
 
-    def cut(self):
+    def abort(self):
         self.gone = True
 
 
-def test_a_stranger_whose_request_waits_for_its_answer_is_not_cut_off(monkeypatch):
-    monkeypatch.setattr(limits, "STRANGERS", 2)
-    room, first, second = ConnectionLimits(), Guest(), Guest()
+def test_a_busy_unauthenticated_connection_is_not_closed(monkeypatch):
+    monkeypatch.setattr(limits, "UNAUTHENTICATED", 2)
+    rules, first, second = ConnectionLimits(), Fake(), Fake()
     first.idle = second.idle = False
-    assert room.enter(first, "192.0.2.1", 0.0)
-    assert room.enter(second, "192.0.2.1", 0.0)
-    assert not room.enter(Guest(), "192.0.2.1", 0.0)
-    assert room.enter(Guest(), "192.0.2.2", 0.0)
+    assert rules.enter(first, "192.0.2.1", 0.0)
+    assert rules.enter(second, "192.0.2.1", 0.0)
+    assert not rules.enter(Fake(), "192.0.2.1", 0.0)
+    assert rules.enter(Fake(), "192.0.2.2", 0.0)
     first.idle = True
-    assert room.enter(Guest(), "192.0.2.1", 0.0)
+    assert rules.enter(Fake(), "192.0.2.1", 0.0)
     assert (first.gone, second.gone) == (True, False)
 
 
-def test_an_address_is_forgotten_where_no_token_came_of_late(monkeypatch):
-    monkeypatch.setattr(limits, "STRANGERS", 1)
-    room, guests = ConnectionLimits(), [Guest() for _ in range(4)]
-    room.admitted(Guest(), "192.0.2.1", 0.0)
-    for guest in guests[:3]:
-        assert room.enter(guest, "192.0.2.1", KNOWN_SECONDS - 1)
-    assert not any(guest.gone for guest in guests)
-    assert room.enter(guests[3], "192.0.2.1", KNOWN_SECONDS + 1)
-    assert guests[0].gone
+def test_a_known_address_expires(monkeypatch):
+    monkeypatch.setattr(limits, "UNAUTHENTICATED", 1)
+    rules, fakes = ConnectionLimits(), [Fake() for _ in range(4)]
+    rules.admitted(Fake(), "192.0.2.1", 0.0)
+    for fake in fakes[:3]:
+        assert rules.enter(fake, "192.0.2.1", KNOWN_SECONDS - 1)
+    assert not any(fake.gone for fake in fakes)
+    assert rules.enter(fakes[3], "192.0.2.1", KNOWN_SECONDS + 1)
+    assert fakes[0].gone
 
 
-def test_who_has_gone_is_not_counted():
-    room, guest = ConnectionLimits(), Guest()
-    room.enter(guest, "192.0.2.1", 0.0)
-    room.leave(guest)
-    room.leave(guest)
-    assert (room._strangers, room._by_address) == ({}, {})
+def test_closed_connections_are_not_counted():
+    rules, fake = ConnectionLimits(), Fake()
+    rules.enter(fake, "192.0.2.1", 0.0)
+    rules.leave(fake)
+    rules.leave(fake)
+    assert (rules._anonymous, rules._by_address) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_who_has_gone_is_not_counted():
         ("no address", "no address"),
     ],
 )
-def test_addresses_of_version_6_are_counted_by_what_one_customer_has(address, counted):
+def test_ipv6_addresses_are_counted_by_subnet(address, counted):
     assert subnet(address) == counted
 
 
@@ -228,13 +228,13 @@ def test_addresses_of_version_6_are_counted_by_what_one_customer_has(address, co
         ("", "10.0.0.1"),
     ],
 )
-def test_the_last_address_that_is_no_proxys_is_the_clients(header, address):
-    room = ConnectionLimits(["10.0.0.0/24"])
-    assert room.trusts("10.0.0.1")
-    assert not room.trusts("10.0.1.1")
-    assert room.forwarded([(b"x-forwarded-for", header.encode())], "10.0.0.1") == address
+def test_the_last_untrusted_forwarded_address_is_the_client(header, address):
+    rules = ConnectionLimits(["10.0.0.0/24"])
+    assert rules.trusts("10.0.0.1")
+    assert not rules.trusts("10.0.1.1")
+    assert rules.forwarded([(b"x-forwarded-for", header.encode())], "10.0.0.1") == address
 
 
-def test_a_proxy_that_is_no_address_is_refused():
+def test_an_invalid_proxy_address_is_refused():
     with pytest.raises(ConfigError, match="takes an address or a network"):
         ConnectionLimits(["proxy.example.com"])

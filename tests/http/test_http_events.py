@@ -1,4 +1,4 @@
-"""Server-sent events: what jobs do, as it happens, and on from where a stream was cut."""
+"""Server-sent events: live transitions, and resuming an interrupted stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Stream:
         self.last: str | None = None
 
     async def next(self, limit: float = 30.0) -> tuple[str, dict]:
-        """The next event's name and data."""
+        """Name and data of the next event."""
         name, data = "message", None
         async with asyncio.timeout(limit):
             async for line in self.answer.content:
@@ -37,7 +37,7 @@ class Stream:
         raise EOFError
 
     async def jobs(self, count: int) -> list[tuple[str, str]]:
-        """The next so many moves, as (id, status)."""
+        """The next `count` transitions, as (id, status)."""
         found = []
         while len(found) < count:
             name, data = await self.next()
@@ -55,46 +55,46 @@ async def stream(http, last: str | None = None):
         yield Stream(answer)
 
 
-async def test_a_job_s_life_is_reported_as_it_happens(http, app):
-    async with stream(http) as told:
-        await told.next()  # where it begins
+async def test_transitions_are_streamed_live(http, app):
+    async with stream(http) as received:
+        await received.next()  # the first cursor
         id = (await http.submit("t", max_attempts=2)).json["id"]
         [claim] = await app.claim()
         await claim.fail("no", retry_in=0)
         [claim] = await app.claim()
         await claim.complete(1)
         await app.delete(id)
-        words = ["queued", "running", "queued", "running", "succeeded", "deleted"]  # due at once, it waits queued
-        assert await told.jobs(6) == [(id, word) for word in words]
+        words = ["queued", "running", "queued", "running", "succeeded", "deleted"]  # a retry without delay is queued
+        assert await received.jobs(6) == [(id, word) for word in words]
     await eventually(lambda: http.service.streams == 0)
 
 
-async def test_a_stream_goes_on_from_the_last_event_that_was_seen(http):
-    async with stream(http) as told:
-        await told.next()
+async def test_a_stream_resumes_from_last_event_id(http):
+    async with stream(http) as received:
+        await received.next()
         first = (await http.submit("t")).json["id"]
-        assert await told.jobs(1) == [(first, "queued")]
-        last = told.last
+        assert await received.jobs(1) == [(first, "queued")]
+        last = received.last
     missed = [(await http.submit("t")).json["id"] for _ in range(3)]
-    async with stream(http, last) as told:
-        assert await told.jobs(3) == [(id, "queued") for id in missed]
+    async with stream(http, last) as received:
+        assert await received.jobs(3) == [(id, "queued") for id in missed]
 
 
-async def test_another_server_goes_on_from_it_too(http, make_app):
-    async with stream(http) as told:
-        await told.next()
-        last = told.last
+async def test_another_server_resumes_a_stream(http, make_app):
+    async with stream(http) as received:
+        await received.next()
+        last = received.last
     id = (await http.submit("t")).json["id"]
-    async with serving(make_app()) as other, stream(other, last) as told:
-        assert await told.jobs(1) == [(id, "queued")]
+    async with serving(make_app()) as other, stream(other, last) as received:
+        assert await received.jobs(1) == [(id, "queued")]
 
 
-async def test_many_streams_hear_the_same(http):
+async def test_many_streams_get_the_same_events(http):
     async def watch(ready):
-        async with stream(http) as told:
-            await told.next()
+        async with stream(http) as received:
+            await received.next()
             ready.set()
-            return await told.jobs(2)
+            return await received.jobs(2)
 
     ready = [asyncio.Event() for _ in range(10)]
     watching = [asyncio.create_task(watch(one)) for one in ready]
@@ -103,78 +103,78 @@ async def test_many_streams_hear_the_same(http):
     assert await asyncio.gather(*watching) == [[(id, "queued") for id in ids]] * 10
 
 
-async def test_a_caller_was_away_too_long_is_reported_to_look_at_everything_again(http, app, monkeypatch):
+async def test_missed_transitions_send_a_reset(http, app, monkeypatch):
     real = app.transitions
 
     async def long_ago(since=None, limit=1000):
         answer = await real(None, limit)
         return type(answer)([], answer.cursor, missed=since is not None)
 
-    async with stream(http) as told:
-        await told.next()
-        last = told.last
+    async with stream(http) as received:
+        await received.next()
+        last = received.last
     monkeypatch.setattr(app, "transitions", long_ago)
-    async with stream(http, last) as told:
-        assert await told.next() == ("reset", {})
-        assert told.last
+    async with stream(http, last) as received:
+        assert await received.next() == ("reset", {})
+        assert received.last
 
 
 @pytest.mark.parametrize("last", ["nonsense", "-1", "0x", "999999999999999999999999"])
-async def test_a_moment_of_another_store_is_answered_by_a_reset(http, last):
-    async with stream(http, last) as told:
-        assert await told.next() == ("reset", {})
+async def test_a_cursor_of_another_store_sends_a_reset(http, last):
+    async with stream(http, last) as received:
+        assert await received.next() == ("reset", {})
 
 
-async def test_a_moment_that_no_stream_gave_is_refused(http):
+async def test_an_invalid_last_event_id_is_refused(http):
     assert (await http("GET", "/v1/events", Last_Event_ID="x" * 300)).status == 422
 
 
-async def test_a_silent_stream_is_kept_open(http, monkeypatch):
-    monkeypatch.setattr(module, "STILL_HERE", 0.05)
-    async with stream(http) as told:
+async def test_an_idle_stream_gets_keep_alive_comments(http, monkeypatch):
+    monkeypatch.setattr(module, "COMMENT_EVERY", 0.05)
+    async with stream(http) as received:
         async with asyncio.timeout(10):
-            while not (await told.answer.content.readline()).startswith(b": still here"):
+            while not (await received.answer.content.readline()).startswith(b": keep-alive"):
                 pass
 
 
-async def test_nobody_looks_at_the_store_when_the_last_stream_has_ended(http):
+async def test_the_store_is_not_read_without_streams(http):
     async with stream(http) as one, stream(http) as other:
         await one.next()
         await other.next()
-        await eventually(lambda: len(http.service.feed._looks) == 1)
-    await eventually(lambda: not http.service.feed._looks)
+        await eventually(lambda: len(http.service.feed._reads) == 1)
+    await eventually(lambda: not http.service.feed._reads)
 
 
-async def test_a_watcher_that_comes_as_the_last_one_leaves_does_not_share_its_end(http):
+async def test_a_new_stream_does_not_share_a_cancelled_read(http):
     feed = http.service.feed
     begun = (await http.service.app.transitions(None, 1)).cursor
     leaving = asyncio.create_task(feed.after(begun))
-    await eventually(lambda: feed._looks)
+    await eventually(lambda: feed._reads)
     leaving.cancel()
-    await asyncio.sleep(0)  # its end has begun
+    await asyncio.sleep(0)  # the read is being cancelled
     coming = asyncio.create_task(feed.after(begun))
     id = (await http.submit("t")).json["id"]
-    assert [move.id for move in (await asyncio.wait_for(coming, 10)).transitions] == [id]
+    assert [one.id for one in (await asyncio.wait_for(coming, 10)).transitions] == [id]
     assert leaving.cancelled()
 
 
 async def test_a_stream_ends_when_its_token_is_revoked(app, monkeypatch):
-    monkeypatch.setattr(module, "STILL_HERE", 0.05)
+    monkeypatch.setattr(module, "COMMENT_EVERY", 0.05)
     monkeypatch.setattr(tokens, "TOKENS_MAX_AGE", 0.05)
     token = await tokens.create(parts_of(app).records, ["read"])
     async with serving(app) as client:
         headers = {"Authorization": f"Bearer {token}"}
         async with client.session.get(f"{client.url}/v1/events", headers=headers) as answer:
             assert answer.status == 200
-            told = Stream(answer)
-            await told.next()
+            received = Stream(answer)
+            await received.next()
             await tokens.revoke(parts_of(app).records, token.split("_")[1])
             with pytest.raises(EOFError):
-                await told.next()
+                await received.next()
         await eventually(lambda: client.service.streams == 0)
 
 
-async def test_a_stream_ends_when_another_request_comes_behind_it(http):
+async def test_a_stream_ends_when_a_pipelined_request_arrives(http):
     reader, writer = await asyncio.open_connection(*http.address)
     writer.write(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await eventually(lambda: http.service.streams == 1)
@@ -184,13 +184,13 @@ async def test_a_stream_ends_when_another_request_comes_behind_it(http):
     writer.close()
 
 
-async def test_a_stream_has_no_head(http):
+async def test_head_of_a_stream_is_405(http):
     assert (await http("HEAD", "/v1/events")).status == 405
 
 
 async def test_streams_end_cleanly_when_the_server_stops(app):
-    async with serving(app) as client, stream(client) as told:
-        await told.next()
+    async with serving(app) as client, stream(client) as received:
+        await received.next()
         client.service.stop()
         with pytest.raises(EOFError):
-            await told.next()
+            await received.next()

@@ -6,7 +6,7 @@ from holdfast import Flow
 from support.workers import work_off
 
 
-async def test_a_flow_is_listed_looked_at_cancelled_and_taken_up_again(http, app):
+async def test_a_flow_is_listed_shown_cancelled_and_retried(http, app):
     @app.task
     async def one(number: int) -> int:
         return number
@@ -31,7 +31,7 @@ async def test_a_flow_is_listed_looked_at_cancelled_and_taken_up_again(http, app
     assert (await http("GET", "/v1/flows?state=blocked")).json == {"flows": [], "cursor": None}
 
 
-async def test_what_is_no_flow_is_not_found_or_refused(http, app):
+async def test_an_id_that_is_not_a_flow_is_refused(http, app):
     @app.task
     async def one() -> None: ...
 

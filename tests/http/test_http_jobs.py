@@ -1,4 +1,4 @@
-"""Jobs over HTTP: submitted, looked at, operated."""
+"""Jobs over HTTP: submit, inspect and operate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = 1_700_000_000_123_456
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
 
 
-async def test_a_submission_answers_201_with_the_job(http):
+async def test_a_submission_returns_201_with_the_job(http):
     reply = await http.submit("email.send", {"to": "a@example.com"}, "k1")
     assert reply.status == 201
     job = reply.json
@@ -34,7 +34,7 @@ async def test_a_submission_answers_201_with_the_job(http):
     assert reply.headers["content-type"] == "application/json"
 
 
-async def test_a_new_job_is_answered_with_the_fields_that_reading_it_has(http):
+async def test_a_new_job_has_the_same_fields_as_a_read_job(http):
     made = (await http.submit("t", {"a": [1, None, "ü"]}, tags=["x"], priority=-3, queue="mail", timeout=5)).json
     read = (await http("GET", f"/v1/jobs/{made['id']}")).json
     for name in ("created_at", "updated_at", "run_at"):
@@ -43,7 +43,7 @@ async def test_a_new_job_is_answered_with_the_fields_that_reading_it_has(http):
     assert made == read
 
 
-async def test_a_job_of_a_limited_task_stands_in_its_limit_key(http, app):
+async def test_a_job_of_a_limited_task_has_its_limit_key(http, app):
     @app.task(limit=limit(key="customer", concurrency=1))
     async def send(customer: int) -> None: ...
 
@@ -57,7 +57,7 @@ async def test_a_job_of_a_limited_task_stands_in_its_limit_key(http, app):
     assert "parameter 'customer' of send() does not fit" in refused["problem"]["detail"]
 
 
-async def test_the_same_key_and_body_again_is_the_same_job(http):
+async def test_the_same_key_and_body_return_the_same_job(http):
     first = await http.submit("t", {"a": 1, "b": 2}, "k1")
     again = await http.submit("t", {"b": 2, "a": 1}, "k1")
     assert (first.status, again.status) == (201, 200)
@@ -72,7 +72,7 @@ async def test_the_same_key_with_another_body_is_refused(http):
         assert other.json["job_id"] == first.json["id"]
 
 
-async def test_the_same_key_is_the_same_job_when_the_job_is_removed(http, app):
+async def test_a_key_is_remembered_after_its_job_is_removed(http, app):
     await app.config.set("retention", 0)
     id = (await http.submit("t", {"a": 1}, "k1", queue="q")).json["id"]
     [claim] = await app.claim("q")
@@ -85,7 +85,7 @@ async def test_the_same_key_is_the_same_job_when_the_job_is_removed(http, app):
     assert job["status"] == "removed"
 
 
-async def test_of_fifty_posts_at_once_with_one_key_one_creates_and_the_rest_find_it(http):
+async def test_fifty_concurrent_posts_with_one_key_create_one_job(http):
     replies = await asyncio.gather(*(http.submit("t", {"a": 1}, "one") for _ in range(50)))
     assert sorted(reply.status for reply in replies) == [200] * 49 + [201]
     assert len({reply.json["id"] for reply in replies}) == 1
@@ -99,7 +99,7 @@ async def test_a_key_is_1_to_512_printable_characters(http, key):
     assert "Idempotency-Key" in reply.json["detail"]
 
 
-async def test_a_key_of_512_characters_and_one_in_utf_8_are_taken(http):
+async def test_keys_of_512_characters_and_utf_8_are_accepted(http):
     assert (await http.submit("t", key="x" * 512)).status == 201
     assert (await http.submit("t", key="grüße")).json["key"] == "grüße"
 
@@ -168,7 +168,7 @@ async def test_every_option_reaches_the_job(http, app):
     assert (await app.job(later["id"])).state == "scheduled"
 
 
-async def test_a_registered_task_s_own_options_count_unless_the_submission_has_its_own(http, app):
+async def test_task_options_are_defaults_of_a_submission(http, app):
     app.task(lambda: None, name="mail", queue="mail", max_attempts=3, priority=7)
     plain = (await http.submit("mail")).json
     assert (plain["queue"], plain["max_attempts"], plain["priority"]) == ("mail", 3, 7)
@@ -176,7 +176,7 @@ async def test_a_registered_task_s_own_options_count_unless_the_submission_has_i
     assert (own["queue"], own["max_attempts"], own["priority"]) == ("other", 4, 7)
 
 
-async def test_a_task_with_a_codec_of_its_own_is_not_made_of_json(http, app):
+async def test_a_task_with_a_codec_cannot_be_submitted_as_json(http, app):
     import pickle
 
     app.task(lambda: None, name="own", codec=pickle)
@@ -195,7 +195,7 @@ async def test_a_submitted_job_runs(http, app):
     assert job["history"][0]["outcome"] == "succeeded"
 
 
-async def test_arguments_that_a_known_task_does_not_take_are_refused_before_anything_is_stored(http, app):
+async def test_invalid_arguments_of_a_registered_task_are_refused(http, app):
     @app.task
     async def add(a: int, b: int) -> int:
         return a + b
@@ -220,7 +220,7 @@ async def test_an_unknown_job_is_404_and_an_impossible_id_422(http):
             assert reply.problem == "invalid"
 
 
-async def test_ids_of_any_kind_can_be_read_and_operated(http, app):
+async def test_any_valid_id_can_be_read_and_operated(http, app):
     for id in ("a/b", "batch", "ü x", "100%", "a?b#c"):
         await app.submit("t", b"{}", json=True, id=id)
         from urllib.parse import quote
@@ -232,7 +232,7 @@ async def test_ids_of_any_kind_can_be_read_and_operated(http, app):
         assert (await http("GET", path)).status == 422, "it is gone, and is not an id as Holdfast makes them"
 
 
-async def test_listing_goes_page_by_page_and_filters(http):
+async def test_listing_paginates_and_filters(http):
     for number in range(5):
         await http.submit("a" if number % 2 else "b", {"n": number}, queue="q", tags=[f"t{number}"])
     await http.submit("a", {}, queue="other", delay=60)
@@ -256,13 +256,13 @@ async def test_listing_goes_page_by_page_and_filters(http):
     ["limit=0", "limit=201", "limit=x", "limit=1&limit=2", "state=nope", "cursor=nope", "cursor=" + "x" * 300, "tagg=1",
      "queue=", "queue=%00", "queue=%ff", "token=hf_x_y", "&".join(f"state=queued{n}" for n in range(200))],
 )  # fmt: skip
-async def test_a_query_that_makes_no_sense_is_refused(http, query):
+async def test_an_invalid_query_is_refused(http, query):
     reply = await http("GET", f"/v1/jobs?{query}")
     assert reply.status == 422, reply
     assert reply.problem == "invalid"
 
 
-async def test_a_batch_takes_or_refuses_each_job_on_its_own(http, app):
+async def test_a_batch_stores_or_refuses_each_job_individually(http, app):
     await http.submit("t", {"a": 1}, "known")
     jobs = [
         {"type": "t", "payload": {"n": 1}, "key": "new"},
@@ -307,7 +307,7 @@ async def test_cancel_retry_and_delete(http, app):
         assert (await http(method, f"/v1/jobs/{id}{path}")).problem == "job-not-found"
 
 
-async def test_dead_letters_are_listed_and_run_again_one_or_all(http, app):
+async def test_dead_letters_are_listed_and_retried(http, app):
     @app.task
     async def bad() -> None:
         raise Discard("no use")
@@ -333,7 +333,7 @@ async def test_dead_letters_are_listed_and_run_again_one_or_all(http, app):
     assert (await http("GET", "/v1/dlq")).json == {"jobs": [], "cursor": None}
 
 
-async def test_output_is_read_from_a_position_on(http, app):
+async def test_output_is_read_from_a_position(http, app):
     id = (await http.submit("t")).json["id"]
     empty = await http("GET", f"/v1/jobs/{id}/output")
     assert (empty.status, empty.content, empty.headers["holdfast-next-position"]) == (200, b"", "0")
@@ -357,7 +357,7 @@ async def test_output_is_read_from_a_position_on(http, app):
     await claim.release()
 
 
-async def test_a_full_queue_is_429_and_may_be_tried_again(http, app):
+async def test_a_full_queue_is_429_and_retry_safe(http, app):
     await app.config.set("max_depth", 1)
     assert (await http.submit("t")).status == 201
     reply = await http.submit("t")
@@ -368,7 +368,7 @@ async def test_a_full_queue_is_429_and_may_be_tried_again(http, app):
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/dlq"])
-async def test_a_page_ends_before_it_has_too_many_bytes_and_its_cursor_goes_on(http, app, monkeypatch, path):
+async def test_a_page_is_limited_in_bytes_and_its_cursor_continues(http, app, monkeypatch, path):
     sizes = [10, 900_000, 10, 10, 900_000, 900_000, 2_000_000, 10] + [10] * 40
     await app.config.set("max_payload", 3_000_000)
     for number, size in enumerate(sizes):
@@ -400,7 +400,7 @@ async def test_a_page_ends_before_it_has_too_many_bytes_and_its_cursor_goes_on(h
         {"limit_key": limit(concurrency=1).limit_key("send", None, b"{}")},
     ],
 )
-def test_a_new_job_is_shown_as_its_record_will_be(options):
+def test_as_stored_equals_the_view_of_the_record(options):
     job = NewJob("id", "send", payload=b'{"to":"ada"}', **{"queue": "default", **options})
     shown = msgspec.json.decode(msgspec.json.encode(as_stored(job, NOW)))
     assert shown == msgspec.json.decode(msgspec.json.encode(job_out(job_view(new_record(job, 7, NOW)))))

@@ -1,4 +1,4 @@
-"""Bodies of requests are bounded in sum: those beyond the budget, or beyond a token's share of it, wait or get 503."""
+"""The memory budget of request bodies: bodies over the budget or a token's share wait or get 503."""
 
 from __future__ import annotations
 
@@ -18,76 +18,76 @@ TOKEN = "a-token-of-the-environment"
 KIB, MIB = 1024, 1024**2
 
 
-async def let_in(budget, token, size):
-    """Whether there is room at once."""
+async def take(budget, token, size):
+    """A reservation; done if there is capacity."""
     taking = asyncio.ensure_future(budget.take(token, size))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     return taking
 
 
-async def test_a_token_beyond_its_share_waits_and_others_do_not():
+async def test_a_token_over_its_share_waits_and_others_do_not():
     bodies = Budget(lambda: 400)
-    assert (await let_in(bodies, "a", 60)).done()
-    second = await let_in(bodies, "a", 60)
+    assert (await take(bodies, "a", 60)).done()
+    second = await take(bodies, "a", 60)
     assert not second.done()
-    assert (await let_in(bodies, "b", 60)).done()
-    assert (await let_in(bodies, "a", 40)).done(), "what fits beside the first"
+    assert (await take(bodies, "b", 60)).done()
+    assert (await take(bodies, "a", 40)).done(), "what fits beside the first"
     bodies.release("a", 60)
     await second
 
 
-async def test_nobody_overtakes_a_body_that_waits_for_the_sum():
+async def test_bodies_are_admitted_in_order_of_arrival():
     bodies = Budget(lambda: 400)
     for token in "abcd":
-        assert (await let_in(bodies, token, 90)).done()
-    large, small = await let_in(bodies, "e", 100), await let_in(bodies, "f", 10)
+        assert (await take(bodies, token, 90)).done()
+    large, small = await take(bodies, "e", 100), await take(bodies, "f", 10)
     assert not large.done()
     assert not small.done()
     bodies.release("a", 90)
     await asyncio.gather(large, small)
 
 
-async def test_a_token_beyond_its_share_holds_up_nobody_where_the_sum_is_short_too():
+async def test_a_token_over_its_share_does_not_block_others():
     bodies = Budget(lambda: 400)
     for token in "abc":
-        assert (await let_in(bodies, token, 100)).done()
-    second = await let_in(bodies, "a", 200)
+        assert (await take(bodies, token, 100)).done()
+    second = await take(bodies, "a", 200)
     assert not second.done()
-    assert (await let_in(bodies, "d", 60)).done()
+    assert (await take(bodies, "d", 60)).done()
     second.cancel()
 
 
-async def test_who_gives_up_as_another_body_ends_harms_nobody():
+async def test_a_cancelled_wait_at_the_time_of_a_release_is_safe():
     bodies = Budget(lambda: 400)
     await bodies.take("a", 400)
-    gone, after = await let_in(bodies, "b", 400), await let_in(bodies, "c", 400)
-    gone.cancel()  # and has not run since
+    gone, after = await take(bodies, "b", 400), await take(bodies, "c", 400)
+    gone.cancel()  # before it runs again
     bodies.release("a", 400)
     await after
     assert (bodies._sum, bodies._held, bodies._waiting) == (400, {"c": 400}, [])
 
 
-async def test_a_body_larger_than_its_share_or_the_budget_is_let_in_alone():
+async def test_a_body_larger_than_the_budget_is_admitted_alone():
     bodies = Budget(lambda: 400)
-    assert (await let_in(bodies, "a", 300)).done()
+    assert (await take(bodies, "a", 300)).done()
     bodies.release("a", 300)
-    assert (await let_in(bodies, "a", 1000)).done()
-    other = await let_in(bodies, "b", 1)
+    assert (await take(bodies, "a", 1000)).done()
+    other = await take(bodies, "b", 1)
     assert not other.done()
     bodies.release("a", 1000)
     await other
 
 
-async def test_who_gives_up_leaves_no_trace(monkeypatch):
+async def test_a_cancelled_wait_releases_its_reservation(monkeypatch):
     bodies = Budget(lambda: 400)
     await bodies.take("a", 100)
-    gone, next_one = await let_in(bodies, "a", 100), await let_in(bodies, "a", 50)
+    gone, next_one = await take(bodies, "a", 100), await take(bodies, "a", 50)
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
-    both = [await let_in(bodies, "a", 100) for _ in range(2)]
+    both = [await take(bodies, "a", 100) for _ in range(2)]
     bodies.release("a", 100)
-    both[0].cancel()  # it was let in, and has not heard of it
+    both[0].cancel()  # admitted, but not yet resumed
     await next_one
     bodies.release("a", 50)
     await both[1]
@@ -98,14 +98,14 @@ async def test_who_gives_up_leaves_no_trace(monkeypatch):
     assert (bodies._sum, bodies._held, bodies._waiting) == (0, {}, [])
 
 
-async def test_so_many_of_one_token_wait_and_no_more(monkeypatch):
+async def test_waiting_bodies_per_token_are_limited(monkeypatch):
     monkeypatch.setattr(budget, "BODIES_WAITING", 2)
     bodies = Budget(lambda: 400)
     await bodies.take("a", 100)
-    waiting = [await let_in(bodies, "a", 100) for _ in range(2)]
+    waiting = [await take(bodies, "a", 100) for _ in range(2)]
     with pytest.raises(Refused):
         await bodies.take("a", 100)
-    assert (await let_in(bodies, "b", 100)).done()
+    assert (await take(bodies, "b", 100)).done()
     for one in waiting:
         one.cancel()
 
@@ -117,7 +117,7 @@ async def closed(make_app):
 
 
 class Unfinished:
-    """Requests whose bodies never come to their end."""
+    """Requests with unfinished bodies."""
 
     def __init__(self, client, token, size, path="/v1/jobs/batch", *, announced=True, **headers):
         length = f"Content-Length: {size}" if announced else "Transfer-Encoding: chunked"
@@ -147,7 +147,7 @@ class Unfinished:
     ("path", "more"),
     [("/v1/jobs/batch", {}), ("/v1/store/write", {"Holdfast_Protocol": str(wire.PROTOCOL), "Holdfast_Request": "r"})],
 )
-async def test_unfinished_bodies_hold_no_more_than_a_share(closed, monkeypatch, path, more, announced):
+async def test_unfinished_bodies_are_limited_to_a_share(closed, monkeypatch, path, more, announced):
     monkeypatch.setattr(budget, "WAIT", 0.05)
     flood = Unfinished(closed, TOKEN, 900 * KIB, path, announced=announced, **more)
     try:
@@ -168,7 +168,7 @@ async def test_unfinished_bodies_hold_no_more_than_a_share(closed, monkeypatch, 
     await eventually(released)
 
 
-async def test_a_token_that_floods_the_server_holds_up_no_other(closed, monkeypatch):
+async def test_a_token_that_floods_the_server_does_not_block_others(closed, monkeypatch):
     app = closed.service.app
     one, other = (
         await tokens.create(parts_of(app).records, ["submit"]),

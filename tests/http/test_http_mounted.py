@@ -1,4 +1,4 @@
-"""The service inside somebody else's application."""
+"""The service mounted in another application."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def running(application, http="auto"):
 
 
 @pytest.mark.parametrize("http", ["httptools", "h11"])
-async def test_it_lives_below_a_path_and_within_the_other_s_lifespan(app, http):
+async def test_mounted_below_a_path_with_the_host_lifespan(app, http):
     api = asgi(app, unguarded=True)
 
     @asynccontextmanager
@@ -60,12 +60,12 @@ async def test_it_lives_below_a_path_and_within_the_other_s_lifespan(app, http):
     assert parts_of(app).runtime.live_loop() is None
 
 
-async def test_it_opens_by_itself_where_nobody_runs_its_lifespan(app):
+async def test_the_app_opens_without_a_lifespan(app):
     async with running(Starlette(routes=[Mount("/queue", asgi(app, unguarded=True))])) as client:
         assert (await client("GET", "/queue/v1/stats")).status == 200
 
 
-async def test_it_is_closed_unless_reported_otherwise(app):
+async def test_a_token_is_required_by_default(app):
     async with running(asgi(app)) as client:
         assert (await client("GET", "/health")).status == 200
         assert (await client("GET", "/v1/stats")).status == 401
@@ -81,7 +81,7 @@ def test_importing_holdfast_does_not_import_a_web_framework():
     assert done.stdout.strip() == "[]"
 
 
-def test_without_the_extra_it_says_which_one(monkeypatch):
+def test_a_missing_extra_is_named(monkeypatch):
     import sys
 
     from holdfast import MissingExtra

@@ -1,4 +1,4 @@
-"""The description of the API: complete, true, and what a machine makes of it, step after step."""
+"""The OpenAPI document: complete, correct, and fuzzed with Schemathesis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECKS = (
 )
 
 
-async def test_the_description_has_every_route_of_the_api_and_its_role(http):
+async def test_openapi_has_every_route_and_its_role(http):
     document = (await http("GET", "/openapi.json")).json
     assert document["openapi"] == "3.1.0"
     described = {(method.upper(), path) for path, one in document["paths"].items() for method in one}
@@ -34,7 +34,7 @@ async def test_the_description_has_every_route_of_the_api_and_its_role(http):
     assert len(set(ids)) == len(ids)
 
 
-async def test_the_description_has_the_fields_by_which_bodies_are_decoded(http):
+async def test_openapi_has_the_fields_of_the_decoders(http):
     schemas = (await http("GET", "/openapi.json")).json["components"]["schemas"]
     job = schemas["NewJob"]
     assert job["required"] == ["type", "payload"]
@@ -48,7 +48,7 @@ async def test_the_description_has_the_fields_by_which_bodies_are_decoded(http):
     assert set(refs) <= set(schemas)
 
 
-def test_every_error_of_ours_has_its_place_in_the_table():
+def test_every_exception_has_a_problem_type():
     import holdfast
     from holdfast.http.problems import INTERNAL, refused
 
@@ -64,17 +64,15 @@ def test_every_error_of_ours_has_its_place_in_the_table():
 @pytest.mark.extended
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("token", [TOKEN, None], ids=["with a token", "without"])
-async def test_a_machine_that_tries_everything_gets_no_5xx_and_no_undocumented_answer(
-    app, token, tmp_path, monkeypatch
-):
+async def test_fuzzing_finds_no_5xx_and_no_undocumented_response(app, token, tmp_path, monkeypatch):
     claims = parts_of(app).claims
     real = claims.claim_for
 
     async def soon(*args, wait=0.0, **rest):
-        return await real(*args, wait=min(wait, 0.02), **rest)  # or the machine would wait for minutes
+        return await real(*args, wait=min(wait, 0.02), **rest)  # else fuzzing takes minutes
 
     monkeypatch.setattr(claims, "claim_for", soon)
-    monkeypatch.setattr(failures, "LONGEST_DELAY", 0.0)  # it tries made-up tokens, by the hundred
+    monkeypatch.setattr(failures, "LONGEST_DELAY", 0.0)  # it sends hundreds of wrong tokens
     async with serving(app, token=TOKEN) as client:
         words = [sys.executable, "-m", "schemathesis.cli", "run", f"{client.url}/openapi.json"]
         words += ["--checks", CHECKS, "--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "10"]
@@ -85,6 +83,6 @@ async def test_a_machine_that_tries_everything_gets_no_5xx_and_no_undocumented_a
         process = await asyncio.create_subprocess_exec(
             *words, cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )
-        said, _ = await process.communicate()
-        assert process.returncode == 0, said.decode()[-6000:]
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()[-6000:]
         assert (await client("GET", "/health")).status == 200

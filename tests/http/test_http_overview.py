@@ -1,4 +1,4 @@
-"""Over HTTP: search, count and change many, errors in groups, rates and depths, explanations, and who asks."""
+"""Search, count, bulk operations, error groups, time series, explain and /v1/me over HTTP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.core.job import State
 from holdfast.http import tokens
 
 
-async def test_a_search_answers_in_short_form(http):
+async def test_a_search_returns_short_rows(http):
     long = "x" * 5000
     id = (await http.submit("noop", {"text": long}, tags=["a"])).json["id"]
     found = (await http("GET", "/v1/search?text=xxx&state=pending")).json
@@ -33,11 +33,11 @@ async def test_a_search_answers_in_short_form(http):
     "query",
     ["state=none", "since=yesterday", "since=2026-01-01T00:00:00", "limit=0", "cursor=what", "text=" + "a" * 201],
 )
-async def test_a_search_that_makes_no_sense_is_refused(http, query):
+async def test_an_invalid_search_is_refused(http, query):
     assert (await http("GET", f"/v1/search?{query}")).problem == "invalid"
 
 
-async def test_many_are_counted_then_changed(http):
+async def test_bulk_count_then_change(http):
     for _ in range(3):
         await http.submit()
     counted = (await http("GET", "/v1/count?type=noop")).json
@@ -53,7 +53,7 @@ async def test_many_are_counted_then_changed(http):
 
 
 @pytest.mark.parametrize("everything", [{}, {"state": []}, {"text": ""}, {"until": "2100-01-01T00:00:00Z"}])
-async def test_a_bulk_change_of_every_job_has_to_say_so(http, everything):
+async def test_a_bulk_change_of_all_jobs_needs_all(http, everything):
     for _ in range(2):
         await http.submit()
     refused = await http("POST", "/v1/bulk", {"action": "delete", "filter": everything})
@@ -67,7 +67,7 @@ async def test_a_bulk_change_of_every_job_has_to_say_so(http, everything):
     assert (done["matched"], done["changed"]) == (2, 2)
 
 
-async def test_the_dead_are_counted_before_they_are_retried(app, http):
+async def test_dead_jobs_are_counted_in_a_dry_run(app, http):
     await http.submit("no_such_task")
     [claim] = await app.claim()
     await claim.fail("no", dead=True)
@@ -97,12 +97,12 @@ async def test_errors_rates_and_depths(app, http):
 
 async def test_an_explanation(http):
     id = (await http.submit()).json["id"]
-    told = (await http("GET", f"/v1/jobs/{id}/explain")).json
-    assert told["reason"] == "no worker is alive"
+    explanation = (await http("GET", f"/v1/jobs/{id}/explain")).json
+    assert explanation["reason"] == "no worker is alive"
     assert (await http("GET", "/v1/jobs/00000000-0000-7000-8000-000000000000/explain")).problem == "job-not-found"
 
 
-async def test_a_caller_asks_is_reported_what_they_may_do(app, http):
+async def test_me_returns_the_roles_of_the_caller(app, http):
     me = (await http("GET", "/v1/me")).json
     assert me["roles"] == ["read", "submit", "work", "operate"]
     assert (me["store"], me["extras"]) == ("sqlite", [])
@@ -115,5 +115,5 @@ async def test_a_caller_asks_is_reported_what_they_may_do(app, http):
     assert (await http("POST", "/v1/bulk", {"action": "delete", "ids": ["a"]}, token=reader)).problem == "forbidden"
 
 
-async def test_no_server_but_the_demos_kills_workers(http):
+async def test_only_the_demo_server_has_kill_worker(http):
     assert (await http("POST", "/v1/demo/kill_worker")).problem == "not-found"

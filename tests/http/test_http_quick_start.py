@@ -1,4 +1,4 @@
-"""The quick start, word by word: a server, a worker, and requests as `curl` sends them; on two kinds of store."""
+"""The documented quick start: a server, a worker, and requests as `curl` sends them, on two kinds of store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def store(request):
 
 @pytest.fixture
 def worker(store, tmp_path):
-    """A worker of its own process that knows `noop`, and one task that always fails."""
+    """A worker process with `noop` and a task that always fails."""
     (tmp_path / "tasks.py").write_text(
         "from holdfast import Backoff, Holdfast\n"
         "app = Holdfast()\n"

@@ -1,4 +1,4 @@
-"""Schedules over HTTP: made, looked at, changed, paused, run at once and deleted, by whoever may."""
+"""Schedules over HTTP: create, read, change, pause, run and delete, with the required role."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELDS = {
 }  # fmt: skip
 
 
-async def test_a_schedule_is_made_listed_and_changed(http, app):
+async def test_a_schedule_is_created_listed_and_changed(http, app):
     assert (await http("GET", "/v1/schedules")).json == {"schedules": []}
     made = await http("PUT", PATH, {**BODY, "queue": "reports", "priority": -5, "tags": ["cron"], "timeout": 60})
     assert made.status == 200
@@ -34,7 +34,7 @@ async def test_a_schedule_is_made_listed_and_changed(http, app):
     assert (await app.schedules.get("nightly")).next_run.isoformat()[:19] == changed["next_run"][:19]
 
 
-async def test_its_runs_are_the_jobs_that_were_asked_for(http, app):
+async def test_runs_of_a_schedule_have_the_requested_options(http, app):
     await http("PUT", PATH, {**BODY, "queue": "reports", "priority": -5, "max_attempts": 2, "timeout": 60})
     ran = await http("POST", f"{PATH}/run")
     assert ran.status == 200
@@ -48,7 +48,7 @@ async def test_its_runs_are_the_jobs_that_were_asked_for(http, app):
     assert kept["last_run"] is not None
 
 
-async def test_what_an_answer_says_can_be_put_back(http, app):
+async def test_a_response_can_be_put_back(http, app):
     job = {"queue": "reports", "priority": -5, "max_attempts": 2, "timeout": 60, "tags": ["cron"], "expires_in": 90}
     retry = {"base": 1.0, "factor": 3.0, "jitter": 0.0, "cap": 60.0}
     when = {"catch_up": 3, "jitter": 5, "overlap": "skip"}
@@ -64,7 +64,7 @@ async def test_what_an_answer_says_can_be_put_back(http, app):
     assert await app.schedules.get("nightly") == kept
 
 
-async def test_a_word_that_a_field_does_not_take_is_reported_with_those_that_it_takes(http, app):
+async def test_an_invalid_enum_value_lists_the_allowed_values(http, app):
     refused = await http("PUT", PATH, BODY | {"overlap": "skp"})
     assert refused.status == 422
     assert refused.json["detail"].endswith("'skp' - at `$.overlap`; allowed are: allow, skip")
@@ -73,7 +73,7 @@ async def test_a_word_that_a_field_does_not_take_is_reported_with_those_that_it_
     assert (await http("GET", "/v1/schedules")).json == {"schedules": []}
 
 
-async def test_why_a_run_could_not_be_made_is_reported(http, app):
+async def test_the_error_of_a_run_is_reported(http, app):
     await http("PUT", PATH, {"type": "report", "payload": {"day": "x" * 2000}, "every": 0.001})
     await app.config.set("max_payload", 1024)
     while (kept := (await http("GET", PATH)).json)["error"] is None:  # it is due within a millisecond
@@ -83,7 +83,7 @@ async def test_why_a_run_could_not_be_made_is_reported(http, app):
     assert kept["last_run"] is kept["last_job"] is None
 
 
-async def test_what_the_task_itself_says_counts_where_it_is_known(http, app):
+async def test_options_of_a_registered_task_are_defaults(http, app):
     @app.task(queue="ledger", max_attempts=7)
     async def report(day: str) -> None: ...
 
@@ -108,7 +108,7 @@ async def test_a_schedule_is_paused_resumed_and_deleted(http, app):
     ("method", "path"),
     [("GET", PATH), ("DELETE", PATH), ("POST", f"{PATH}/pause"), ("POST", f"{PATH}/resume"), ("POST", f"{PATH}/run")],
 )
-async def test_one_that_there_is_not_is_not_found(http, method, path):
+async def test_an_unknown_schedule_is_404(http, method, path):
     reply = await http(method, path)
     assert reply.status == 404
     assert reply.problem == "schedule-not-found"
@@ -146,14 +146,14 @@ async def test_one_that_there_is_not_is_not_found(http, method, path):
     ],
     ids=str,
 )
-async def test_what_makes_no_sense_is_refused(http, app, change):
+async def test_invalid_values_are_refused(http, app, change):
     reply = await http("PUT", PATH, {**BODY, **change})
     assert reply.status == 422
     assert reply.problem == "invalid"
     assert await app.schedules.list() == []
 
 
-async def test_a_name_that_is_none_is_refused(http):
+async def test_an_invalid_name_is_refused(http):
     assert (await http("PUT", "/v1/schedules/%20", BODY)).problem == "invalid"
 
 

@@ -1,4 +1,4 @@
-"""Tokens that end, and tokens that are for some queues and tasks alone: every route keeps to that, or refuses."""
+"""Token expiry and scopes: every route enforces the scope or refuses the token."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def closed(app):
 
 @pytest.fixture
 async def stocked(app, closed):
-    """One job of each queue and task, and a schedule of each; their names are `QUEUE-TASK`."""
+    """A job and a schedule of each queue and task, named `QUEUE-TASK`."""
     for queue, task in (INSIDE, OUTSIDE, ("mail", "charge"), ("money", "report_daily")):
         await app.submit(task, b"{}", json=True, queue=queue, id=f"{queue}-{task}")
         body = {"type": task, "payload": {}, "queue": queue, "every": 3600}
@@ -64,7 +64,7 @@ def concrete(path):
         (Scope((), ("[b]",)), "any", "[b]", True),
     ],
 )
-def test_a_star_stands_for_any_characters_and_nothing_else_does(scope, queue, task, covered):
+def test_only_a_star_is_a_wildcard(scope, queue, task, covered):
     assert scope.covers(queue, task) == covered
 
 
@@ -106,7 +106,7 @@ JOB_ROUTES = [
 ]
 
 
-def test_every_route_about_one_job_or_schedule_is_tried(closed):
+def test_every_route_of_one_job_or_schedule_is_tested(closed):
     tried = {(method, path.format("X")) for method, path, _ in JOB_ROUTES}
     rules = (scoping.one_job, scoping.changed_job, scoping.schedule)
     for endpoint in closed.service.endpoints:
@@ -116,7 +116,7 @@ def test_every_route_about_one_job_or_schedule_is_tried(closed):
 
 
 @pytest.mark.parametrize(("method", "path", "body"), JOB_ROUTES, ids=str)
-async def test_what_is_outside_can_neither_be_read_nor_changed(stocked, made, method, path, body):
+async def test_objects_outside_the_scope_cannot_be_read_or_changed(stocked, made, method, path, body):
     token = await made()
     before = (
         (await stocked("GET", "/v1/jobs", token=TOKEN)).json,
@@ -126,7 +126,7 @@ async def test_what_is_outside_can_neither_be_read_nor_changed(stocked, made, me
         reply = await stocked(method, path.format(outside), body, token=token)
         unknown = await stocked(method, path.format("no-such-one"), body, token=token)
         assert reply.status == unknown.status >= 400, outside
-        assert reply.content.replace(outside.encode(), b"no-such-one") == unknown.content, "it tells what is there"
+        assert reply.content.replace(outside.encode(), b"no-such-one") == unknown.content, "it reveals that it exists"
     after = (
         (await stocked("GET", "/v1/jobs", token=TOKEN)).json,
         (await stocked("GET", "/v1/schedules", token=TOKEN)).json,
@@ -135,7 +135,7 @@ async def test_what_is_outside_can_neither_be_read_nor_changed(stocked, made, me
     assert (await stocked(method, path.format("mail-report_daily"), body, token=token)).status not in (401, 403)
 
 
-async def test_lists_show_what_is_inside(stocked, made):
+async def test_lists_are_restricted_to_the_scope(stocked, made):
     for token in (await made(), await made(queues=["m*l"], tasks=["report_daily"])):
         for path in ("/v1/jobs", "/v1/search", "/v1/jobs?queue=mail", "/v1/search?type=report_daily"):
             assert [job["id"] for job in (await stocked("GET", path, token=token)).json["jobs"]] == [
@@ -151,7 +151,7 @@ async def test_lists_show_what_is_inside(stocked, made):
         assert (await stocked("GET", "/v1/stats", token=token)).problem == "forbidden"
 
 
-async def test_pages_of_a_narrow_token_miss_nothing(app, closed, made):
+async def test_pages_of_a_narrow_scope_are_complete(app, closed, made):
     for number in range(60):
         await app.submit("report_daily" if number % 7 == 0 else "charge", b"{}", json=True, id=f"{number}")
     token = await made(queues=[], tasks=["report_*"])
@@ -163,7 +163,7 @@ async def test_pages_of_a_narrow_token_miss_nothing(app, closed, made):
     assert found == [f"{number}" for number in range(59, -1, -1) if number % 7 == 0]
 
 
-async def test_jobs_are_submitted_inside_alone(app, closed, made):
+async def test_jobs_are_submitted_only_inside_the_scope(app, closed, made):
     token = await made("submit")
 
     @app.task(queue="money")
@@ -185,7 +185,7 @@ async def test_jobs_are_submitted_inside_alone(app, closed, made):
     batch = await closed("POST", "/v1/jobs/batch", {"jobs": jobs}, token=token)
     assert [one["status"] for one in batch.json["jobs"]] == [201, 403]
     outside = (await app.submit("report_daily", b"{}", json=True, queue="money", key="3")).id
-    for task in ("report_daily", "report_a"):  # the job of the key itself, and one that it is not
+    for task in ("report_daily", "report_a"):  # the task of the existing job, and another
         same = {"type": task, "payload": {}, "queue": "mail", "key": "3"}
         again = await closed("POST", "/v1/jobs/batch", {"jobs": [same]}, token=token)
         assert [one["status"] for one in again.json["jobs"]] == [403]
@@ -197,7 +197,7 @@ async def test_jobs_are_submitted_inside_alone(app, closed, made):
     }  # fmt: skip
 
 
-async def test_jobs_are_claimed_inside_alone(stocked, made):
+async def test_jobs_are_claimed_only_inside_the_scope(stocked, made):
     token = await made("work")
     for wrong in ({}, {"queues": ["mail"]}, {"queues": ["mail", "money"], "types": ["report_daily"]},
                   {"queues": ["mail"], "types": ["report_daily", "charge"]}):  # fmt: skip
@@ -209,14 +209,14 @@ async def test_jobs_are_claimed_inside_alone(stocked, made):
     assert (await stocked("POST", "/v1/claims/mail-report_daily/complete", proof, token=token)).status == 204
 
 
-async def test_a_token_for_named_tasks_claims_those_without_naming_them(stocked, made):
+async def test_a_claim_defaults_to_the_tasks_of_the_scope(stocked, made):
     token = await made("work", queues=[], tasks=["charge"])
     body = {"queues": ["mail", "money"], "limit": 10}
     claims = (await stocked("POST", "/v1/claims", body, token=token)).json["claims"]
     assert {claim["job"]["id"] for claim in claims} == {"money-charge", "mail-charge"}
 
 
-async def test_a_bulk_change_stays_inside(app, stocked, made):
+async def test_a_bulk_change_is_restricted_to_the_scope(app, stocked, made):
     token = await made()
     for other in ("money-charge", "no-such-one"):
         ids = ["mail-report_daily", other]
@@ -231,7 +231,7 @@ async def test_a_bulk_change_stays_inside(app, stocked, made):
     assert {job.id for job in (await app.jobs()).jobs} == {"money-charge", "mail-charge", "money-report_daily"}
 
 
-async def test_a_schedule_is_made_inside_and_takes_the_place_of_none_outside(stocked, made):
+async def test_a_schedule_outside_the_scope_cannot_be_replaced(stocked, made):
     token = await made("operate")
     body = {"type": "report_daily", "payload": {}, "queue": "mail", "every": 60}
     assert (await stocked("PUT", "/v1/schedules/new", body, token=token)).status == 200
@@ -239,7 +239,7 @@ async def test_a_schedule_is_made_inside_and_takes_the_place_of_none_outside(sto
     assert (await stocked("PUT", "/v1/schedules/new", body | {"queue": "money"}, token=token)).problem == "forbidden"
 
 
-async def test_whole_queues_and_tasks_need_a_token_for_all_of_them(stocked, made):
+async def test_routes_of_whole_queues_and_tasks_need_a_wide_scope(stocked, made):
     queue, task, both = await made(tasks=[]), await made(queues=[]), await made()
 
     async def tried(path, token):
@@ -281,7 +281,7 @@ async def test_a_flow_is_outside_of_every_scope(app, closed, made):
     assert (done["matched"], done["changed"], done["skipped"]) == (2, 0, 2)
 
 
-async def test_the_caller_is_reported_what_its_token_is_for(closed, made):
+async def test_me_returns_the_scope_of_the_token(closed, made):
     me = (await closed("GET", "/v1/me", token=await made("read", expires=3600))).json
     assert (me["roles"], me["queues"], me["tasks"]) == (["read"], ["mail"], ["report_*"])
     assert me["expires_at"] > me["now"]
@@ -289,7 +289,7 @@ async def test_the_caller_is_reported_what_its_token_is_for(closed, made):
     assert (everything["queues"], everything["tasks"], everything["expires_at"]) == ([], [], None)
 
 
-async def test_a_token_ends_by_the_clock_of_the_store(app, closed, monkeypatch):
+async def test_a_token_expires_by_the_clock_of_the_store(app, closed, monkeypatch):
     token = await tokens.create(parts_of(app).records, ["read"], expires=3600)
     assert (await closed("GET", "/v1/jobs", token=token)).status == 200
     now = session_of(app).store.now
@@ -308,7 +308,7 @@ async def test_a_token_ends_by_the_clock_of_the_store(app, closed, monkeypatch):
     assert seen.expired
 
 
-async def test_a_token_ends_while_the_store_is_away(app, closed, monkeypatch):
+async def test_a_token_expires_during_a_store_outage(app, closed, monkeypatch):
     token = await tokens.create(parts_of(app).records, ["read"], expires=0.3)
     assert (await closed("GET", "/v1/me", token=token)).status == 200
     monkeypatch.setattr(tokens, "TOKENS_MAX_AGE", 3600.0)
@@ -331,13 +331,13 @@ async def test_a_token_ends_while_the_store_is_away(app, closed, monkeypatch):
         ({"tasks": [f"{number}" for number in range(51)]}, "at most 50"),
     ],
 )
-async def test_a_token_that_makes_no_sense_is_not_made(app, options, words):
+async def test_an_invalid_token_is_not_created(app, options, words):
     with pytest.raises((ConfigError, InvalidJob), match=words):
         await tokens.create(parts_of(app).records, ["read"], **options)
     assert await tokens.tokens(parts_of(app).records) == []
 
 
-async def test_a_flows_own_job_is_outside_even_of_a_scope_for_its_queue():
+async def test_the_job_of_a_flow_is_outside_every_scope():
     store = MemoryStore()
     own = await enqueue(store, "f", queue="flows", task="flow", extra=write(Internal(flow="f", allow_unfinished=0)))
     job = await enqueue(store, "f.0", queue="flows", task="flow", extra=write(Internal(flow="f")))

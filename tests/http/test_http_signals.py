@@ -1,4 +1,4 @@
-"""Signals over HTTP, and what is seen there of jobs that do their work in steps."""
+"""Signals and durable steps over HTTP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.http import serving
 from support.workers import work_off
 
 
-async def test_a_signal_wakes_a_job_whose_steps_are_seen(http, app):
+async def test_a_signal_wakes_a_job_and_its_steps_are_shown(http, app):
     @app.task
     async def order(ctx: Context, number: int) -> object:
         await ctx.step("charge", lambda: {"paid": number})
@@ -42,12 +42,12 @@ async def test_a_signal_wakes_a_job_whose_steps_are_seen(http, app):
 
 
 @pytest.mark.parametrize("path", ["%20x", "x" * 129, "a%00b"])
-async def test_a_name_that_is_none_is_refused(http, app, path):
+async def test_an_invalid_name_is_refused(http, app, path):
     assert (await http("POST", f"/v1/signals/{path}", {"value": 1})).status == 422
     assert await parts_of(app).records.all("signal") == {}
 
 
-async def test_a_body_with_anything_else_is_refused(http, app):
+async def test_unknown_fields_are_refused(http, app):
     assert (await http("POST", "/v1/signals/x", {"valeu": 1})).status == 422
     assert await parts_of(app).records.all("signal") == {}
 
@@ -59,7 +59,7 @@ async def test_a_value_that_is_too_large_is_refused(http, app):
     assert await parts_of(app).records.all("signal") == {}
 
 
-async def test_who_may_submit_may_signal(app):
+async def test_the_submit_role_allows_signals(app):
     submit, read = (
         await tokens.create(parts_of(app).records, ["submit"]),
         await tokens.create(parts_of(app).records, ["read"]),

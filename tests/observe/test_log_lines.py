@@ -1,4 +1,4 @@
-"""What worker processes log: one line per event, the life of a job in order, nothing that must not be seen."""
+"""The log of worker processes: one line per event, in order, without payloads and secrets."""
 
 import json
 import logging
@@ -37,7 +37,7 @@ PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 @pytest.fixture
 def logged(terminal):
-    """Runs jobs of APP in a real worker; its log as lines, once all have ended."""
+    """Runs jobs of APP in a real worker; returns its log lines after all have ended."""
     (terminal.folder / "shop.py").write_text(APP)
 
     def run(*jobs, **env):
@@ -63,7 +63,7 @@ def lines_of(log, id):
     return [line for line in lines if line.get("job_id") == id]
 
 
-def test_the_life_of_a_job_appears_in_order_with_its_ids(logged):
+def test_the_events_of_a_job_are_logged_in_order_with_its_ids(logged):
     log = logged(("twice", "greet"), ("dead", "never"))
     life = lines_of(log, "twice")
     assert [line["event"] for line in life if line.get("logger") is None] == [
@@ -86,21 +86,21 @@ def test_the_life_of_a_job_appears_in_order_with_its_ids(logged):
     assert (levels["job_failed"], levels["job_succeeded"]) == ("warning", "info")
 
 
-def test_a_tasks_own_lines_carry_the_same_ids(logged):
+def test_log_lines_of_a_task_have_the_same_ids(logged):
     log = logged(("twice", "greet"))
     own = [line for line in lines_of(log, "twice") if line.get("logger") == "holdfast.job"]
     assert [line["event"] for line in own] == ["attempt 1", "attempt 2"]
 
 
-def test_no_line_holds_a_payload_or_a_result(logged):
+def test_no_log_line_contains_a_payload_or_a_result(logged):
     log = logged(("twice", "greet"), ("dead", "never"), HOLDFAST_LOG_LEVEL="DEBUG")
     assert "job_dead" in log
     assert SECRET not in log
 
 
 def test_a_password_in_the_stores_url_is_not_logged(terminal):
-    said = terminal("worker", "start", "--foreground", "--url", f"redis://user:{SECRET}@127.0.0.1:1/0", code=3)
-    assert SECRET not in said
+    output = terminal("worker", "start", "--foreground", "--url", f"redis://user:{SECRET}@127.0.0.1:1/0", code=3)
+    assert SECRET not in output
 
 
 def test_the_level_is_a_setting(logged):
@@ -108,7 +108,7 @@ def test_the_level_is_a_setting(logged):
     assert [line["event"] for line in lines_of(log, "twice") if line.get("logger") is None] == ["job_failed"]
 
 
-def test_pretty_lines_are_for_the_eye(logged):
+def test_pretty_lines_are_text(logged):
     log = logged(("twice", "greet"), HOLDFAST_LOG_FORMAT="pretty")
     assert "job_failed" in log
     assert "error='RuntimeError: not yet'" in log
@@ -139,17 +139,17 @@ def test_a_server_logs_what_it_stores_with_the_trace_of_the_request(tmp_path):
         with urllib.request.urlopen(request, timeout=20) as answer:
             id = json.load(answer)["id"]
         assert server.stop() == 0
-    lines = [json.loads(line) for line in server.said().splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in server.output().splitlines() if line.startswith("{")]
     (created,) = [line for line in lines if line.get("job_id") == id]
     assert (created["event"], created["trace_id"], created["level"]) == ("job_created", TRACE, "info")
     (asked,) = [line for line in lines if line["event"] == "http_request"]
     assert (asked["method"], asked["path_template"], asked["status_code"]) == ("POST", "/v1/jobs", 201)
-    assert SECRET not in server.said()
+    assert SECRET not in server.output()
 
 
 @pytest.fixture
 def quiet_again():
-    """Puts logging back as it was."""
+    """Restores the logging configuration."""
     root, flags = logging.getLogger(), (logging.logThreads, logging.logProcesses, logging.logMultiprocessing)
     before = root.handlers[:], root.level
     yield
@@ -158,20 +158,20 @@ def quiet_again():
     logging.logThreads, logging.logProcesses, logging.logMultiprocessing = flags
 
 
-def test_a_traceback_and_what_json_does_not_know_stay_on_one_line(quiet_again, capsys):
+def test_tracebacks_and_unknown_objects_are_logged_on_one_line(quiet_again, capsys):
     logs.set_up("INFO", "json")
     broken = ValueError("first\nsecond")
     logging.getLogger("shop").error("it broke", exc_info=broken, extra={"fields": {"thing": object}})
     (line,) = capsys.readouterr().err.splitlines()
-    said = json.loads(line)
-    assert said["event"] == "it broke"
-    assert said["logger"] == "shop"
-    assert said["exception"].endswith("second")
-    assert said["thing"] == "<class 'object'>"
+    output = json.loads(line)
+    assert output["event"] == "it broke"
+    assert output["logger"] == "shop"
+    assert output["exception"].endswith("second")
+    assert output["thing"] == "<class 'object'>"
 
 
 @pytest.mark.parametrize("program", ["import holdfast", "import holdfast.cli.main", "from holdfast import Worker"])
-def test_structlog_is_imported_by_no_program_that_does_not_log(program):
+def test_structlog_is_not_imported_without_set_up(program):
     code = (
         f"import sys; {program}; print([name for name in ('structlog', 'opentelemetry', 'prometheus_client', "
         "'aiohttp') if name in sys.modules])"
@@ -180,7 +180,7 @@ def test_structlog_is_imported_by_no_program_that_does_not_log(program):
     assert done.stdout.strip() == "[]"
 
 
-def test_structlog_brings_no_rich_into_a_worker():
+def test_structlog_does_not_import_rich_in_a_worker():
     code = (
         "import sys; from holdfast.observe.logs import set_up; set_up('INFO', 'json'); "
         "print('structlog' in sys.modules, 'rich.console' in sys.modules)"

@@ -1,4 +1,4 @@
-"""Metrics: the names, labels and numbers that Prometheus reads, of a server and of a supervisor with its workers."""
+"""Prometheus metrics of a server and of a supervisor: names, labels and values."""
 
 import re
 import urllib.request
@@ -30,11 +30,11 @@ SERIES = {
     "holdfast_http_request_duration_seconds": {"method", "path_template", "status_code"},
     "holdfast_http_requests_total": {"method", "path_template", "status_code"},
 }
-"""The twelve that are promised."""
+"""The twelve documented metrics."""
 
 
 def read(page):
-    """Every sample: (name, labels) to its value."""
+    """Samples by (name, labels)."""
     found = {}
     for line in page.splitlines():
         if line and not line.startswith("#"):
@@ -48,7 +48,7 @@ def number(samples, name, **labels):
 
 
 async def lived_through(app):
-    """A store where one job succeeded, one failed and died, one was met again, and one claim came too late."""
+    """A store with a succeeded job, a failed and dead job, a repeated key, and a lost claim."""
 
     @app.task
     async def fine() -> None: ...
@@ -73,7 +73,7 @@ def _ended(claim):
     return Outcome.succeeded(None)
 
 
-async def test_the_promised_series_have_their_labels_and_count_right(app):
+async def test_the_documented_series_have_labels_and_values(app):
     metrics = Metrics()
     metrics.listen(parts_of(app).events)
     await lived_through(app)
@@ -126,13 +126,13 @@ def test_buckets_count_everything_below_them():
     assert tally.take() == (), "taken is taken"
 
 
-def test_made_up_names_do_not_fill_the_memory():
+def test_label_values_are_limited():
     tally = Tally()
     assert [tally._known("job_type", f"task-{n}") for n in range(MAX_LABEL_VALUES + 2)][-2:] == [OTHER, OTHER]
     assert tally._known("job_type", "task-0") == "task-0"
 
 
-def test_made_up_names_of_one_label_take_nothing_from_another():
+def test_label_values_are_limited_per_label():
     metrics = Metrics()
     for number_ in range(MAX_LABEL_VALUES + 100):
         metrics.tally._count("holdfast_jobs_submitted_total", JobEvent("job_created", "1", f"made-up-{number_}", "q"))
@@ -145,8 +145,8 @@ def test_made_up_names_of_one_label_take_nothing_from_another():
     assert number(samples, "holdfast_jobs_submitted_total", job_type=OTHER) == 100
 
 
-def test_all_workers_of_a_supervisor_share_its_budget():
-    """Each worker has a budget of its own, and a new one with every start."""
+def test_all_workers_of_a_supervisor_share_the_label_limit():
+    """Each worker process has its own limit, reset at every start."""
     metrics = Metrics()
     for worker in range(3):
         tally = Tally()
@@ -162,7 +162,7 @@ def test_all_workers_of_a_supervisor_share_its_budget():
     assert counted == 2 * MAX_LABEL_VALUES
 
 
-def test_the_deepest_queues_are_named_and_the_rest_are_one():
+def test_the_deepest_queues_are_exported_and_the_rest_summed():
     queues = [QueueStats(f"made-up-{n}", {"queued": 1, "succeeded": 500}, oldest=n + 2_000_000) for n in range(600)]
     queues.insert(300, QueueStats("mail", {"queued": 5}, oldest=1_000_000, paused=True))
     queues.append(QueueStats(OTHER, {"queued": 9}, oldest=500_000, paused=True))
@@ -178,12 +178,12 @@ def test_the_deepest_queues_are_named_and_the_rest_are_one():
     assert shown == 600 + 5 + 9
 
 
-def test_few_queues_are_shown_as_they_are():
+def test_few_queues_are_all_exported():
     samples = read(Metrics().page(([QueueStats("mail", {"queued": 1})], 0, ())).decode())
     assert {dict(labels)["queue"] for name, labels in samples if name == "holdfast_queue_depth"} == {"mail"}
 
 
-def test_a_hostile_name_stays_inside_its_label():
+def test_a_hostile_label_value_is_escaped():
     metrics = Metrics()
     metrics.tally._add(("holdfast_jobs_dead_total", 'a"} 1\nholdfast_fake_total{x="\\'))
     lines = [line for line in metrics.page(None).decode().splitlines() if not line.startswith("#")]
@@ -200,7 +200,7 @@ async def test_the_oldest_age_is_by_the_stores_clock():
     assert ("holdfast_queue_depth", (("queue", "mail"), ("state", "dead"))) in samples, "a zero is shown too"
 
 
-async def test_the_store_is_not_asked_for_every_page():
+async def test_queue_statistics_are_cached():
     clock, asked = ManualClock(), []
 
     async def ask():
@@ -208,27 +208,27 @@ async def test_the_store_is_not_asked_for_every_page():
         return [], 0
 
     depths = Depths(ask, clock)
-    await depths.look()
-    await depths.look()
+    await depths.read()
+    await depths.read()
     assert len(asked) == 1
     clock.advance(60)
-    await depths.look()
+    await depths.read()
     assert len(asked) == 2
 
 
-async def test_a_store_that_does_not_answer_is_a_number_too():
+async def test_store_up_is_0_if_the_store_does_not_respond():
     from holdfast import StoreUnavailable
 
     async def ask():
         raise StoreUnavailable("down")
 
-    assert await Depths(ask, ManualClock()).look() is None
+    assert await Depths(ask, ManualClock()).read() is None
     samples = read(Metrics().page(None).decode())
     assert number(samples, "holdfast_store_up") == 0
     assert not any(name == "holdfast_queue_depth" for name, _ in samples)
 
 
-async def test_a_server_shows_requests_by_their_templates(tmp_path):
+async def test_requests_are_counted_by_path_template(tmp_path):
     async with serving(Holdfast(f"sqlite:///{tmp_path}/jobs.db")) as http:
         made = (await http.submit("noop")).json
         assert (await http("GET", f"/v1/jobs/{made['id']}")).status == 200
@@ -269,7 +269,7 @@ def fatal() -> None:
 """
 
 
-def test_one_port_counts_for_all_workers_of_a_supervisor_the_dead_included(terminal):
+def test_one_port_counts_for_all_workers_of_a_supervisor(terminal):
     (terminal.folder / "shop.py").write_text(APP)
     port = free_port()
     for _ in range(20):
@@ -289,7 +289,7 @@ def test_one_port_counts_for_all_workers_of_a_supervisor_the_dead_included(termi
     terminal.until(lambda: number(samples(), "holdfast_jobs_dead_total", job_type="bad") == 1)
     terminal.until(lambda: number(samples(), "holdfast_queue_depth", queue="default", state="succeeded") == 20)
     terminal.store.submit("fatal", b"{}", json=True, max_attempts=1)
-    # The worker died with its own count of this; the supervisor ended the job, and counts that.
+    # The killed worker's count is lost; the supervisor settled the job and counts it.
     terminal.until(lambda: number(samples(), "holdfast_jobs_dead_total", job_type="fatal") == 1)
     after = samples()
     assert number(after, "holdfast_jobs_succeeded_total", job_type="fine") == 20
@@ -297,7 +297,7 @@ def test_one_port_counts_for_all_workers_of_a_supervisor_the_dead_included(termi
     assert number(after, "holdfast_store_up") == 1
 
 
-def test_a_supervisor_has_the_same_page_below_every_path_and_with_the_prefix_that_is_set(terminal):
+def test_a_supervisor_serves_the_page_on_every_path_with_the_prefix(terminal):
     port = free_port()
     terminal.env["HOLDFAST_METRICS_PREFIX"] = "acme"
     terminal.start("worker", "start", "--foreground", "--metrics-port", str(port))
@@ -313,22 +313,22 @@ def test_a_supervisor_has_the_same_page_below_every_path_and_with_the_prefix_tha
     assert "holdfast" not in page("/metrics")
 
 
-def test_a_port_that_is_taken_is_said_so(terminal):
+def test_a_metrics_port_in_use_is_reported(terminal):
     import socket
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        said = terminal("worker", "start", "--foreground", "--metrics-port", str(port), code=2)
-    assert f"metrics cannot be served on 127.0.0.1:{port}" in said
+        output = terminal("worker", "start", "--foreground", "--metrics-port", str(port), code=2)
+    assert f"metrics cannot be served on 127.0.0.1:{port}" in output
 
 
 def test_a_metrics_port_is_checked(terminal):
     assert "must be a port, or HOST:PORT" in terminal("worker", "start", "--metrics-port", "many", code=2)
 
 
-async def test_every_name_begins_with_the_prefix_that_is_set(make_app, monkeypatch):
+async def test_every_metric_name_has_the_prefix(make_app, monkeypatch):
     app = make_app(metrics_prefix="acme_jobs")
     async with serving(app) as http:
         await http.submit()
@@ -343,6 +343,6 @@ async def test_every_name_begins_with_the_prefix_that_is_set(make_app, monkeypat
 
 
 @pytest.mark.parametrize("wrong", ["", "1st", "a-b", "a b", "ends_", "ä", "x" * 65, 5])
-def test_a_prefix_that_prometheus_would_not_read_is_refused(wrong):
+def test_an_invalid_metrics_prefix_is_refused(wrong):
     with pytest.raises(ConfigError, match="metrics_prefix must be 1 to 64 letters"):
         Holdfast("memory://", metrics_prefix=wrong)

@@ -1,4 +1,4 @@
-"""The metrics port of a supervisor: bounded whoever calls, and closed to names that are not this machine's."""
+"""The metrics port of a supervisor: limited connections, and only hosts of this machine."""
 
 import asyncio
 import http.client
@@ -23,14 +23,14 @@ async def gauges():
 
 @pytest.fixture
 def connect(gauges):
-    """Opens connections that say nothing."""
+    """Opens idle connections."""
     made = []
 
-    def more(number, said=b""):
+    def more(number, sent=b""):
         for _ in range(number):
             one = socket.create_connection(("127.0.0.1", gauges._port), timeout=30)
             made.append(one)
-            one.sendall(said)
+            one.sendall(sent)
         return made
 
     yield more
@@ -39,7 +39,7 @@ def connect(gauges):
 
 
 def ask(gauges, *hosts, method="GET"):
-    """One request with these Host headers: its status and page."""
+    """Status and page of one request with these Host headers."""
     calling = http.client.HTTPConnection("127.0.0.1", gauges._port, timeout=30)
     try:
         calling.putrequest(method, "/metrics", skip_host=True)
@@ -56,15 +56,15 @@ def serving():
     return [thread for thread in threading.enumerate() if "process_request_thread" in thread.name]
 
 
-async def test_many_silent_connections_cost_a_few_threads_and_shut_nobody_out(gauges, connect):
+async def test_idle_connections_use_few_threads_and_do_not_block_requests(gauges, connect):
     await asyncio.to_thread(connect, 3 * ports.METRICS_CONNECTIONS, b"GET /metrics HTTP/1.1\r\nHost: ")
-    status, page = await asyncio.to_thread(ask, gauges, "127.0.0.1")  # it came last, so all others have been seen to
+    status, page = await asyncio.to_thread(ask, gauges, "127.0.0.1")  # accepted after all others
     assert status == 200
     assert "holdfast_worker_active_jobs 7.0" in page
     await eventually(lambda: len(serving()) <= ports.METRICS_CONNECTIONS)
 
 
-async def test_a_silent_connection_is_closed(gauges, connect, monkeypatch):
+async def test_an_idle_connection_is_closed(gauges, connect, monkeypatch):
     assert ports._Handler.timeout == ports.SILENCE_LIMIT
     monkeypatch.setattr(ports._Handler, "timeout", 0.05)
     (silent,) = await asyncio.to_thread(connect, 1)
@@ -73,7 +73,7 @@ async def test_a_silent_connection_is_closed(gauges, connect, monkeypatch):
     assert gauges._server._silent == {}
 
 
-async def test_a_request_that_is_being_answered_is_not_ended_for_another(gauges, connect):
+async def test_a_running_request_is_not_closed_for_a_new_connection(gauges, connect):
     go_on = threading.Event()
     page = gauges._server.get_app()
 
@@ -86,20 +86,20 @@ async def test_a_request_that_is_being_answered_is_not_ended_for_another(gauges,
     try:
         await eventually(lambda: len(serving()) == 2 and not gauges._server._silent)
         silent = await asyncio.to_thread(connect, 2 * ports.METRICS_CONNECTIONS)
-        for one in silent[: ports.METRICS_CONNECTIONS + 2]:  # which had to go, since two places are taken
+        for one in silent[: ports.METRICS_CONNECTIONS + 2]:  # closed, because two running requests use capacity
             assert await asyncio.to_thread(one.recv, 1) == b""
     finally:
         go_on.set()
     assert [status for status, _ in await asyncio.gather(*asking)] == [200, 200]
 
 
-async def test_connections_that_have_gone_leave_room(gauges):
+async def test_closed_connections_free_their_capacity(gauges):
     for _ in range(2 * ports.METRICS_CONNECTIONS):
         assert (await asyncio.to_thread(ask, gauges, "localhost"))[0] == 200
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:9091", "[::1]:9091", "LOCALHOST:80", socket.gethostname()])
-async def test_this_machines_names_are_answered(gauges, host):
+async def test_hosts_of_this_machine_are_accepted(gauges, host):
     assert (await asyncio.to_thread(ask, gauges, host))[0] == 200
 
 
@@ -108,13 +108,13 @@ async def test_this_machines_names_are_answered(gauges, host):
     [["evil.example"], ["evil.example:9091"], ["localhost.evil.example"], ["x@localhost"], [""], [],
      ["localhost", "evil.example"], ["evil.example", "localhost"]],
 )  # fmt: skip
-async def test_a_page_that_points_its_name_here_reads_nothing(gauges, hosts):
+async def test_other_hosts_are_refused_against_dns_rebinding(gauges, hosts):
     status, page = await asyncio.to_thread(ask, gauges, *hosts)
     assert status == 421
     assert "holdfast_" not in page
 
 
-async def test_the_name_that_it_was_bound_by_is_answered(monkeypatch):
+async def test_the_bound_host_name_is_accepted(monkeypatch):
     real = socket.getaddrinfo
 
     def resolved(host, *rest, **more):

@@ -1,4 +1,4 @@
-"""The tables of the documentation are those of the code."""
+"""The tables of the documentation match the code."""
 
 import logging
 import re
@@ -15,7 +15,7 @@ DOCS = Path(__file__).parent.parent.parent / "docs"
 
 
 def rows(page, first):
-    """The cells of every row whose first cell is one name of this kind."""
+    """The cells of rows whose first cell matches a name pattern."""
     found = {}
     for line in (DOCS / page).read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -24,7 +24,7 @@ def rows(page, first):
     return found
 
 
-def test_the_table_of_events_is_the_codes():
+def test_the_table_of_events_matches_the_code():
     table = rows("reference/events.md", "[a-z_]+")
     table = {name: cells for name, cells in table.items() if name in KINDS or len(cells) == 3}
     assert list(table) == list(KINDS)
@@ -42,7 +42,7 @@ def test_every_field_of_an_event_is_explained():
     assert {*JobEvent.__struct_fields__, *RequestEvent.__struct_fields__}.isdisjoint({"payload", "result", "meta"})
 
 
-def test_the_table_of_metrics_is_the_codes():
+def test_the_table_of_metrics_matches_the_code():
     table = rows("reference/metrics.md", "holdfast_[a-z_]+")
     assert list(table) == list(METRICS)
     for name, (kind, labels, words) in table.items():
@@ -51,7 +51,7 @@ def test_the_table_of_metrics_is_the_codes():
         assert tuple(re.findall(r"`(\w+)`", labels)) == metric.labels
 
 
-def test_every_expression_in_the_docs_names_metrics_that_there_are():
+def test_every_expression_in_the_docs_uses_existing_metrics():
     for page in ("operate/metrics.md", "operate/deployment.md"):
         for name in re.findall(r"holdfast_(?:jobs|job|lease|worker|http|queue|store)_\w+", (DOCS / page).read_text()):
             assert re.sub(r"_(bucket|sum|count)$", "", name) in METRICS, name

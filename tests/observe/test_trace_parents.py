@@ -1,4 +1,4 @@
-"""Traces: from the request that enqueues into the run, with the right parents, over processes and HTTP."""
+"""Traces from the request through the enqueue to the run, across processes and HTTP."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 @pytest.fixture
 def spans(monkeypatch):
-    """OpenTelemetry, configured in this process for one test; what was recorded, by name."""
+    """OpenTelemetry configured for one test; returns the recorded spans by name."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
@@ -40,7 +40,7 @@ def parent(span):
     return None if span.parent is None else (span.parent.trace_id, span.parent.span_id)
 
 
-async def test_the_run_goes_on_from_the_enqueue_which_goes_on_from_the_request(app, spans):
+async def test_request_enqueue_and_run_are_one_trace(app, spans):
     seen = []
 
     @app.task(queue="mail")
@@ -66,7 +66,7 @@ async def test_the_run_goes_on_from_the_enqueue_which_goes_on_from_the_request(a
     assert about["holdfast.outcome"] == "succeeded"
 
 
-async def test_a_plain_function_in_a_thread_sees_the_span_too(app, spans):
+async def test_a_sync_task_in_a_thread_has_the_span(app, spans):
     @app.task
     def send() -> None:
         trace.get_tracer("shop").start_span("smtp").end()
@@ -89,7 +89,7 @@ async def test_a_failed_run_is_a_failed_span(app, spans):
     assert run.attributes["holdfast.outcome"] == "failed"
 
 
-async def test_jobs_that_are_enqueued_together_share_a_span(app, spans):
+async def test_jobs_enqueued_together_share_a_span(app, spans):
     handles = await app.enqueue_many([app.call("noop") for _ in range(3)])
     found = spans()
     assert found["enqueue noop"].attributes["messaging.batch.message_count"] == 3
@@ -97,7 +97,7 @@ async def test_jobs_that_are_enqueued_together_share_a_span(app, spans):
     assert len({meta["traceparent"] for meta in metas}) == 1
 
 
-async def test_blocking_code_carries_its_trace_along(make_app, spans):
+async def test_sync_code_propagates_its_trace(make_app, spans):
     import asyncio
 
     app = make_app()
@@ -122,13 +122,13 @@ async def test_a_job_enqueued_by_a_job_stays_in_the_trace(app, spans):
     assert found["run noop"].context.trace_id == found["enqueue first"].context.trace_id
 
 
-async def test_events_say_the_trace(app, spans):
-    heard = []
-    app.on("*", heard.append)
+async def test_events_have_the_trace_id(app, spans):
+    received = []
+    app.on("*", received.append)
     await app.enqueue("noop")
     await work_off(app)
-    told = {event.trace_id for event in heard if hasattr(event, "job_id")}
-    assert told == {f"{spans()['enqueue noop'].context.trace_id:032x}"}
+    found = {event.trace_id for event in received if hasattr(event, "job_id")}
+    assert found == {f"{spans()['enqueue noop'].context.trace_id:032x}"}
 
 
 async def test_without_a_provider_there_are_no_spans_and_no_meta(app):
@@ -138,7 +138,7 @@ async def test_without_a_provider_there_are_no_spans_and_no_meta(app):
 
 
 async def test_a_trace_over_http(tmp_path, spans):
-    """The header goes into the enqueue's span, and from there into the run."""
+    """The request header is the parent of the enqueue's span, which is the parent of the run."""
     app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
     async with serving(app) as http:
         body = {"type": "noop", "payload": {}}
@@ -152,7 +152,7 @@ async def test_a_trace_over_http(tmp_path, spans):
 
 
 @pytest.mark.parametrize("given", ["00-xyz-1-01", f"ff-{TRACE}-00f067aa0ba902b7-01", "00-" + "0" * 32 + "-" + "1" * 16])
-async def test_what_is_no_trace_is_left_alone(tmp_path, given):
+async def test_an_invalid_trace_header_is_ignored(tmp_path, given):
     app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
     async with serving(app) as http:
         made = await http("POST", "/v1/jobs", {"type": "noop", "payload": {}}, Idempotency_Key="k", traceparent=given)
@@ -160,7 +160,7 @@ async def test_what_is_no_trace_is_left_alone(tmp_path, given):
         assert (await app.job(made.json["id"])).meta == {}
 
 
-async def test_a_server_without_opentelemetry_hands_the_trace_on(tmp_path):
+async def test_a_server_without_opentelemetry_propagates_the_trace(tmp_path):
     app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
     async with serving(app) as http:
         made = await http("POST", "/v1/jobs", {"type": "noop", "payload": {}}, Idempotency_Key="k", traceparent=PARENT)
@@ -200,7 +200,7 @@ def inner() -> None:
 
 
 def test_a_trace_over_processes(terminal):
-    """Enqueued by one process, run by another, and in a child of that; and all spans are out when it has stopped."""
+    """Enqueued by one process, run by another and its child; all spans are exported before exit."""
     (terminal.folder / "shop.py").write_text(APP)
     code = """
     from shop import app, outer, provider, trace
@@ -221,8 +221,8 @@ def test_a_trace_over_processes(terminal):
         assert found[below]["context"]["trace_id"] == found["request"]["context"]["trace_id"]
 
 
-async def test_a_trace_through_http_as_a_store(tmp_path, spans):
-    """The client's app has another Holdfast's server for a store: the server needs no OpenTelemetry at all."""
+async def test_a_trace_through_a_remote_store(tmp_path, spans):
+    """A remote store: its server needs no OpenTelemetry."""
     with served(tmp_path, f"sqlite:///{tmp_path}/jobs.db") as process:
         async with Holdfast(process.address()) as far:
             await far.enqueue("noop")
@@ -231,12 +231,12 @@ async def test_a_trace_through_http_as_a_store(tmp_path, spans):
     assert parent(found["run noop"]) == ids(found["enqueue noop"])
 
 
-def test_a_claim_by_hand_can_go_on_with_the_trace(spans):
-    with traces.continued({"traceparent": PARENT}), trace.get_tracer("shop").start_as_current_span("by hand"):
+def test_a_manual_claim_can_continue_the_trace(spans):
+    with traces.continued({"traceparent": PARENT}), trace.get_tracer("shop").start_as_current_span("manual claim"):
         pass
-    assert f"{spans()['by hand'].context.trace_id:032x}" == TRACE
+    assert f"{spans()['manual claim'].context.trace_id:032x}" == TRACE
 
 
 @pytest.mark.parametrize("meta", [{}, {"traceparent": 5}, {"traceparent": "00"}, {"traceparent": "0" * 10_000}])
-def test_meta_of_anybodys_making_harms_nobody(meta):
+def test_invalid_trace_meta_is_ignored(meta):
     assert trace_id_of(meta) is None

@@ -1,4 +1,4 @@
-"""Webhooks: signed, retried, durable, and never sent where they must not go."""
+"""Webhooks: signed, retried, durable, and not sent to private addresses."""
 
 import asyncio
 import base64
@@ -24,7 +24,7 @@ SECRET = "an app's secret"
 
 
 class Receiver:
-    """A real server that keeps what it is sent, and answers with the given codes in turn, the last for ever."""
+    """A real server that records requests and answers with the given codes; the last one repeats."""
 
     def __init__(self, *codes):
         self.codes = list(codes or [200])
@@ -62,14 +62,14 @@ def app(make_app, monkeypatch):
 
 
 def verified(key, headers, body):
-    """As a receiver does it, by the rules of standardwebhooks.com."""
+    """Verify a signature by the rules of standardwebhooks.com."""
     secret = base64.b64decode(key.removeprefix("whsec_"))
     content = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     good = "v1," + base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode()
     return hmac.compare_digest(good, headers["webhook-signature"])
 
 
-async def test_the_end_of_a_job_is_reported_signed(app):
+async def test_the_end_of_a_job_sends_a_signed_webhook(app):
     @app.task(max_attempts=1)
     async def send(password: str) -> None:
         raise RuntimeError("no")
@@ -91,7 +91,7 @@ async def test_the_end_of_a_job_is_reported_signed(app):
     assert b"a-password" not in body
 
 
-async def test_filters_choose_by_event_queue_and_task(app):
+async def test_webhooks_filter_by_event_queue_and_task(app):
     async with receiving() as receiver:
         await app.webhooks.add("dead", f"{receiver.url}/dead", events=["job_dead"])
         await app.webhooks.add("mail", f"{receiver.url}/mail", queues=["mail"])
@@ -103,11 +103,11 @@ async def test_filters_choose_by_event_queue_and_task(app):
         sent, done = await send.enqueue(), await app.enqueue("noop")
         async with working(app):
             await eventually(lambda: len(receiver.got) == 2)
-    told = {(message["data"]["job_id"], message["type"]) for message in receiver.messages}
-    assert told == {(sent.id, "job_succeeded"), (done.id, "job_succeeded")}
+    received = {(message["data"]["job_id"], message["type"]) for message in receiver.messages}
+    assert received == {(sent.id, "job_succeeded"), (done.id, "job_succeeded")}
 
 
-async def test_a_delivery_is_tried_again_with_the_same_id(app, monkeypatch):
+async def test_a_delivery_is_retried_with_the_same_id(app, monkeypatch):
     monkeypatch.setattr("holdfast.webhooks.service.BACKOFF", _soon())
     async with receiving(500, 302, 200) as receiver:
         await app.webhooks.add("shop", receiver.url)
@@ -132,7 +132,7 @@ def _soon():
     return Backoff(0.0, 1.0, 0.0, 0.0)
 
 
-async def test_a_receiver_that_wants_no_more_ends_it(app):
+async def test_a_410_response_ends_the_delivery(app):
     async with receiving(410) as receiver:
         await app.webhooks.add("shop", receiver.url)
         await app.enqueue("noop")
@@ -147,7 +147,7 @@ async def _deliveries(app):
     return (await app.jobs(task=TASK)).jobs
 
 
-async def test_the_end_of_a_delivery_is_reported_nobody(app):
+async def test_the_end_of_a_delivery_sends_no_webhook(app):
     async with receiving() as receiver:
         await app.webhooks.add("shop", receiver.url)
         await app.enqueue("noop")
@@ -158,7 +158,7 @@ async def test_the_end_of_a_delivery_is_reported_nobody(app):
     assert len(await _deliveries(app)) == 1
 
 
-async def test_what_operators_and_hands_end_is_reported_too(app):
+async def test_ends_by_operators_and_manual_claims_send_webhooks(app):
     async with receiving() as receiver:
         await app.webhooks.add("shop", receiver.url)
         waiting = await app.submit("raw", b"", queue="hands", delay=60)
@@ -174,8 +174,8 @@ async def test_what_operators_and_hands_end_is_reported_too(app):
     }
 
 
-async def test_a_delivery_outlives_the_app_that_made_it(make_app, monkeypatch, tmp_path):
-    """Closing sees it stored; another process, later, delivers it."""
+async def test_a_delivery_survives_the_app_that_enqueued_it(make_app, monkeypatch, tmp_path):
+    """Closing the app stores the delivery; another process sends it later."""
     monkeypatch.setenv("HOLDFAST_PRIVATE_WEBHOOKS", "on")
     url = f"sqlite:///{tmp_path}/durable.db"
     async with receiving() as receiver:
@@ -190,7 +190,7 @@ async def test_a_delivery_outlives_the_app_that_made_it(make_app, monkeypatch, t
     assert len(receiver.got) == 1
 
 
-async def test_a_store_that_does_not_answer_at_that_moment_is_asked_again(app, monkeypatch, caplog):
+async def test_the_enqueue_of_a_delivery_is_retried_after_a_store_outage(app, monkeypatch, caplog):
     monkeypatch.setattr("holdfast.webhooks.service.TRY_AGAIN", 0.01)
     await app.webhooks.add("shop", "https://a.example/")
     await app.submit("raw", b"", queue="hands")
@@ -212,11 +212,11 @@ async def test_a_store_that_does_not_answer_at_that_moment_is_asked_again(app, m
     assert "webhooks failed, will retry" in caplog.text
 
 
-async def test_a_process_without_the_secret_says_that_it_reports_nobody(tmp_path, caplog):
+async def test_a_process_without_the_secret_logs_that_no_webhook_is_sent(tmp_path, caplog):
     url = f"sqlite:///{tmp_path}/two.db"
     async with Holdfast(url, secret=SECRET) as rich, Holdfast(url) as poor:
         await rich.webhooks.add("shop", "https://a.example/")
-        await poor.close()  # it takes notice when it opens again, or within ten seconds
+        await poor.close()  # settings are read when the app opens, or within ten seconds
         await poor.submit("raw", b"", queue="hands")
         (claim,) = await poor.claim(["hands"])
         await claim.complete()
@@ -225,7 +225,7 @@ async def test_a_process_without_the_secret_says_that_it_reports_nobody(tmp_path
 
 
 async def ended_delivery(app, other, receiver):
-    """What becomes of a delivery that one app enqueued and another's worker takes."""
+    """The result of a delivery enqueued by one app and claimed by a worker of another."""
     key = await app.webhooks.add("shop", receiver.url)
     await app.submit("raw", b"", queue="hands")
     (claim,) = await app.claim(["hands"])
@@ -235,7 +235,7 @@ async def ended_delivery(app, other, receiver):
     return key, await other.job(delivery.id)
 
 
-async def test_a_delivery_of_an_older_secret_is_sent_and_signed_with_the_first(app, make_app):
+async def test_a_delivery_of_an_older_secret_is_signed_with_the_first(app, make_app):
     await app.open()
     rotated = make_app(session_of(app).store.sibling(), secret=["new", SECRET])
     async with receiving() as receiver:
@@ -255,7 +255,7 @@ async def test_a_worker_without_the_secret_leaves_a_delivery_to_others(app, make
     assert "set secret= or HOLDFAST_SECRET" in delivery.error
 
 
-async def test_a_delivery_that_was_copied_from_another_store_is_not_sent(app, tmp_path):
+async def test_a_delivery_copied_from_another_store_is_not_sent(app, tmp_path):
     async with receiving() as receiver, Holdfast(f"sqlite:///{tmp_path}/other.db", secret=SECRET) as other:
         for each in (app, other):
             await each.webhooks.add("shop", receiver.url)
@@ -271,7 +271,7 @@ async def test_a_delivery_that_was_copied_from_another_store_is_not_sent(app, tm
     assert "or copied" in job.error
 
 
-async def test_blocking_code_has_them_too(app):
+async def test_sync_code_manages_webhooks(app):
     def manage():
         key = app.sync.webhooks.add("shop", "https://a.example/", queues=["mail"])
         (hook,) = app.sync.webhooks.list()
@@ -282,7 +282,7 @@ async def test_blocking_code_has_them_too(app):
     assert (queues, removed) == (("mail",), True)
 
 
-async def test_a_worker_that_runs_already_takes_notice_of_a_new_webhook(app):
+async def test_a_running_worker_uses_a_new_webhook(app):
     async with receiving() as receiver, working(app):
         await app.enqueue("noop")
         await app.webhooks.add("shop", receiver.url)
@@ -290,7 +290,7 @@ async def test_a_worker_that_runs_already_takes_notice_of_a_new_webhook(app):
         await eventually(lambda: receiver.got)
 
 
-async def test_a_removed_webhook_is_sent_nothing(app):
+async def test_a_removed_webhook_gets_no_delivery(app):
     async with receiving() as receiver:
         await app.webhooks.add("shop", receiver.url)
         done = await app.submit("raw", b"", queue="hands")
@@ -307,11 +307,11 @@ async def test_a_removed_webhook_is_sent_nothing(app):
     assert done.id
 
 
-# -- where they must not go
+# -- refused addresses
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"])
-async def test_nothing_is_sent_to_this_machine_unless_it_is_allowed(make_app, host):
+async def test_private_addresses_are_refused_unless_allowed(make_app, host):
     app = make_app(secret=SECRET)
     async with receiving() as receiver:
         port = receiver.url.rpartition(":")[2]
@@ -331,8 +331,8 @@ async def _one_end(app):
     await eventually(lambda: _deliveries(app))
 
 
-async def test_a_name_that_points_here_only_as_the_connection_is_made_is_refused(make_app, monkeypatch):
-    """DNS rebinding: whatever was answered before, what counts is the address that is connected to."""
+async def test_dns_rebinding_is_refused(make_app, monkeypatch):
+    """The address of the connection is checked, not an earlier DNS answer."""
     app, looked = make_app(secret=SECRET), []
     real = asyncio.base_events.BaseEventLoop.getaddrinfo
 
@@ -360,12 +360,12 @@ async def test_a_name_that_points_here_only_as_the_connection_is_made_is_refused
      "255.255.255.255", "::", "::1", "fe80::1", "fe80::1%eth0", "fc00::1", "fec0::1", "ff02::1", "::ffff:10.0.0.1",
      "64:ff9b::a00:1", "2002:a00:1::", "192.0.2.1", "240.0.0.1"],
 )  # fmt: skip
-def test_addresses_that_are_not_the_internets(address):
+def test_non_public_addresses(address):
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", ["93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "64:ff9b::808:808"])
-def test_addresses_that_are(address):
+def test_public_addresses(address):
     assert is_public(address)
 
 
@@ -375,7 +375,7 @@ def test_addresses_that_are(address):
      "http://a.example/#x", "http://a.example:99999/", "http://a.example/\r\nx: y", "http://a.example/ä", "",
      "http://a.example/" + "x" * 3000],
 )  # fmt: skip
-async def test_a_url_that_will_not_do_is_refused(app, url):
+async def test_an_invalid_url_is_refused(app, url):
     with pytest.raises(ConfigError, match="a webhook's URL"):
         await app.webhooks.add("shop", url)
 
@@ -385,7 +385,7 @@ async def test_other_events_are_refused(app):
         await app.webhooks.add("shop", "https://a.example/", events=["handler_start"])
 
 
-async def test_a_name_is_taken_once(app):
+async def test_a_webhook_name_is_unique(app):
     await app.webhooks.add("shop", "https://a.example/")
     with pytest.raises(ConfigError, match="already"):
         await app.webhooks.add("shop", "https://b.example/")
@@ -396,7 +396,7 @@ async def test_without_a_secret_there_are_no_webhooks(make_app):
         await make_app().webhooks.add("shop", "https://a.example/")
 
 
-async def test_nobody_can_have_a_message_signed_by_enqueuing_one(app):
+async def test_an_enqueued_delivery_is_not_signed(app):
     async with receiving() as receiver:
         await app.webhooks.add("shop", receiver.url)
         forged = {"webhook": "shop", "message": '{"type": "job_succeeded"}', "proof": "00"}
@@ -408,7 +408,7 @@ async def test_nobody_can_have_a_message_signed_by_enqueuing_one(app):
     assert receiver.got == []
 
 
-async def test_nobody_can_have_a_message_sent_again_as_a_new_one(app):
+async def test_a_delivery_cannot_be_replayed(app):
     async with receiving() as receiver:
         await app.webhooks.add("shop", receiver.url)
         await _one_end(app)
@@ -423,7 +423,7 @@ async def test_nobody_can_have_a_message_sent_again_as_a_new_one(app):
 
 
 @pytest.mark.parametrize("task", [TASK, "holdfast.call", "holdfast.anything"])
-async def test_nobody_submits_deliveries_over_http(app, task):
+async def test_deliveries_cannot_be_submitted_over_http(app, task):
     async with serving(app) as http:
         alone = await http.submit(task)
         jobs = [{"type": task, "payload": {}, "key": "a"}, {"type": "noop", "payload": {}, "key": "b"}]
@@ -433,18 +433,18 @@ async def test_nobody_submits_deliveries_over_http(app, task):
     assert [one["status"] for one in batch.json["jobs"]] == [422, 201]
 
 
-async def test_the_key_is_nowhere_in_the_store(app):
+async def test_the_key_is_not_stored(app):
     key = await app.webhooks.add("shop", "https://a.example/")
     kept = (await parts_of(app).records.all("webhook"))["shop"].value.decode()
     assert key not in kept
     assert SECRET not in kept
 
 
-async def test_no_answer_is_waited_for_without_end(app, monkeypatch):
+async def test_a_delivery_times_out(app, monkeypatch):
     monkeypatch.setattr("holdfast.webhooks.delivery.POST_TIMEOUT", 0.2)
 
     async def silent(reader, writer):
-        await reader.read()  # until whoever called has had enough
+        await reader.read()  # until the client disconnects
         writer.close()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
@@ -462,11 +462,11 @@ async def test_no_answer_is_waited_for_without_end(app, monkeypatch):
 
 
 def test_webhooks_from_the_command_line(terminal):
-    said = terminal("webhook", "add", "shop", "https://a.example/hook?token=t0psecret", code=2)
-    assert "HOLDFAST_SECRET" in said
+    output = terminal("webhook", "add", "shop", "https://a.example/hook?token=t0psecret", code=2)
+    assert "HOLDFAST_SECRET" in output
     terminal.env["HOLDFAST_SECRET"] = SECRET
-    said = terminal("webhook", "add", "shop", "https://a.example/hook?token=t0psecret", "--event", "job_dead")
-    assert "whsec_" in said
+    output = terminal("webhook", "add", "shop", "https://a.example/hook?token=t0psecret", "--event", "job_dead")
+    assert "whsec_" in output
     shown = terminal.json("webhook", "list")
     assert shown[0]["events"] == ["job_dead"]
     assert "t0psecret" not in terminal("webhook", "list") + json.dumps(shown)

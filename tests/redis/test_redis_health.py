@@ -111,4 +111,4 @@ def test_status_and_doctor_commands_report_of_it(start_server, terminal):
     url = start_server().url()
     assert "Warning: the append-only file is off; a crash loses every job" in terminal("status", "--url", url)
     assert '"warnings":[{"what":"the append-only file is off",' in terminal("status", "--json", "--url", url)
-    assert "look  the append-only file is off" in terminal("doctor", "--url", url, code=1)
+    assert "warn  the append-only file is off" in terminal("doctor", "--url", url, code=1)

@@ -41,12 +41,12 @@ WORTH = {
     "test_the_doctor_finds_whatever_opening_refuses": "five servers with five bad configurations",
     "test_a_tree_that_ignores_sigterm_is_killed": "the grace before SIGKILL has to pass",
     "test_a_timeout_ends_the_whole_tree": "the grace before SIGKILL has to pass",
-    "test_the_worker_of_the_page_works": "the documented JavaScript worker, as it is printed",
-    "test_a_client_that_reads_slowly_but_steadily_gets_its_whole_answer": "a slow reader for longer than a time limit",
+    "test_the_documented_javascript_worker_runs": "the documented JavaScript worker, as it is printed",
+    "test_a_slow_reader_gets_the_whole_response": "a slow reader for longer than a time limit",
     "test_every_run_of_a_schedule_is_made_once_when_workers_die": "schedules under kill -9",
     "test_sixteen_processes_on_one_store_lose_nothing_and_claim_nothing_twice": "sixteen processes on one file",
-    "test_a_claim_that_was_taken_away_cannot_be_completed": "the shortest lease over HTTP has to run out",
-    "test_a_claim_that_others_ended_dead_was_not_failed_by_its_holder": "the shortest lease over HTTP has to run out",
+    "test_a_lost_claim_cannot_be_completed": "the shortest lease over HTTP has to run out",
+    "test_a_claim_recovered_as_dead_was_not_failed_by_its_holder": "the shortest lease over HTTP has to run out",
 }
 """Why a slow test is worth its time."""
 

@@ -153,14 +153,14 @@ class Served:
         """Where it serves, once it says so."""
         deadline = time.monotonic() + START_LIMIT
         while True:
-            for line in self.said().splitlines():
+            for line in self.output().splitlines():
                 if line.startswith("Serving ") and " on http://" in line:
                     return line.rpartition(" on ")[2]
-            assert self.process.poll() is None, self.said()
-            assert time.monotonic() < deadline, self.said()
+            assert self.process.poll() is None, self.output()
+            assert time.monotonic() < deadline, self.output()
             time.sleep(0.02)
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text()
 
     def stop(self) -> int:

@@ -76,7 +76,7 @@ class Serving:
     async def start(self) -> Self:
         await self.app.open()
         if self._sweeps:
-            await self._stack.enter_async_context(sweeping(parts_of(self.app), first_look=0.0))
+            await self._stack.enter_async_context(sweeping(parts_of(self.app), first_sweep=0.0))
         # Its own `serve` looks whether it is to stop every tenth of a second: too slow for a thousand tests.
         config = self._server.config
         config.load()

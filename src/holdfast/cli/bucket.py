@@ -55,7 +55,7 @@ async def _print(store: Replayable, first: int, *, as_json: bool) -> None:
             counts = ((kind, sum(map(_size, batch.get(kind, ())))) for kind in KINDS)
             what = ", ".join(f"{count} {kind}" for kind, count in counts if count)
             at = printing.moment(aware(batch["now"]))
-            printing.say(f"{number:>8}  {at}  {batch['writer']}.{batch['number']}  {what or 'nothing'}")
+            printing.echo(f"{number:>8}  {at}  {batch['writer']}.{batch['number']}  {what or 'nothing'}")
 
 
 def _size(part: Any) -> int:

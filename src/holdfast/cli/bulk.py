@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ..client.search import Filter
 
 REASONS = {
-    "state": "in a state that does not allow it", "moved": "changed concurrently", "not_found": "not found",
-    "flow": "needed by a flow, or a flow with nothing to retry", "key": "with a key that another unfinished job has",
+    "state": "in a state that does not allow this", "moved": "changed concurrently", "not_found": "not found",
+    "flow": "needed by a flow, or a flow with nothing to retry", "key": "with the key of another unfinished job",
     "damaged": "damaged", "refused": "refused by the store", "scope": "outside the token's scope",
 }  # fmt: skip
 """Why jobs are skipped: each name of `Changed.reasons` as text."""
@@ -43,7 +43,7 @@ def in_bulk(
         counted = None if wanted is None or not sys.stderr.isatty() else await app.bulk.count(wanted)
         watch = _Watch(done, counted.count if counted is not None and counted.exact else None)
         loop = asyncio.get_running_loop()
-        with suppress(NotImplementedError, RuntimeError):  # not in the main thread, as under a test
+        with suppress(NotImplementedError, RuntimeError):  # not in the main thread
             loop.add_signal_handler(signal.SIGINT, watch.stop, loop)
         try:
             with watch.shown:
@@ -71,11 +71,11 @@ def in_bulk(
 
 def counts(done: str, seen: Changed) -> str:
     """The counts of a bulk operation as text."""
-    skipped = f", {seen.skipped} skipped ({why(seen)})" if seen.skipped else ""
+    skipped = f", {seen.skipped} skipped ({reasons_text(seen)})" if seen.skipped else ""
     return f"{seen.matched} jobs matched, {seen.changed} {done}{skipped}"
 
 
-def why(seen: Changed) -> str:
+def reasons_text(seen: Changed) -> str:
     """The reasons why jobs were skipped, each with its count."""
     return ", ".join(f"{number} {REASONS[reason]}" for reason, number in sorted(seen.reasons.items()))
 

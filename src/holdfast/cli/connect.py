@@ -104,7 +104,7 @@ def with_app(
 
 
 def note_unknown(app: Holdfast, application: str | None, task: str | None) -> None:
-    """Print a note if the application has no task of this name: a typing error, or a task of another program."""
+    """Print a note if the application has no task of this name: a misspelled name, or a task of another program."""
     known = parts_of(app).registry.tasks
     if (application or root["app"]) is None or task is None or task in known or ":" in task:
         return
@@ -115,26 +115,26 @@ def note_unknown(app: Holdfast, application: str | None, task: str | None) -> No
     print(f"holdfast: note: application {application or root['app']} has no task {task!r}{hint}", file=sys.stderr)
 
 
-def say_none(app: Holdfast, what: str) -> None:
+def print_none(app: Holdfast, what: str) -> None:
     """Print that the store has no such objects, with its URL: the usual cause is a wrong store."""
     print(f"There are no {what} in {where(app)}.")
 
 
 def watching(
-    url: str | None, look: Callable[[Holdfast], Awaitable[bool | None]], *, watch: bool, as_json: bool = False
+    url: str | None, refresh: Callable[[Holdfast], Awaitable[bool | None]], *, watch: bool, as_json: bool = False
 ) -> None:
-    """Call `look` with the app; with `watch`, every second on a cleared screen (as JSON or in a pipe: appended).
+    """Call `refresh` with the app; with `watch`, every second on a cleared screen (as JSON or in a pipe: appended).
 
-    Stops when `look` returns True.
+    Stops when `refresh` returns True.
     """
 
     async def repeat(app: Holdfast) -> None:
         while True:
             if watch and not as_json and sys.stdout.isatty():
                 sys.stdout.write("\033[H\033[2J\033[3J")
-            over = await look(app)
+            ended = await refresh(app)
             sys.stdout.flush()
-            if over or not watch:
+            if ended or not watch:
                 return
             await asyncio.sleep(1.0)
 

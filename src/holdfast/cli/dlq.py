@@ -8,7 +8,7 @@ import typer
 
 from ..core.errors import InvalidJob
 from . import options
-from .bulk import in_bulk, why
+from .bulk import in_bulk, reasons_text
 from .connect import make_app, run, with_app
 from .jobs import retried, show_page
 from .operate import purge_jobs
@@ -63,7 +63,7 @@ def retry(
         return
     print(f"{seen.changed} jobs moved from DLQ to 'queued'.")
     if seen.skipped:
-        print(f"{seen.skipped} skipped: {why(seen)}; `holdfast dlq retry ID` prints the reason for one job.")
+        print(f"{seen.skipped} skipped: {reasons_text(seen)}; `holdfast dlq retry ID` prints the reason for one job.")
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
-from .connect import parts_of, say_none, watching, with_app
+from .connect import parts_of, print_none, watching, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -40,21 +40,21 @@ def list_all(
 ) -> None:
     """List flows, newest first. A flow is blocked until all of its jobs have ended."""
 
-    async def look(app: Holdfast) -> None:
+    async def work(app: Holdfast) -> None:
         from .printing import document, moment, table
 
         page = await app.flows.list(state=state, limit=limit, cursor=cursor)
         if as_json:
             document(page)
         elif not page.flows:
-            say_none(app, f"{' or '.join(state)} flows" if state else "flows")
+            print_none(app, f"{' or '.join(state)} flows" if state else "flows")
         else:
             rows = [(one.id, one.name, one.state, one.jobs, moment(one.created_at)) for one in page.flows]
             table("Flows", ("Flow", "Name", "State", "Jobs", "Created"), rows, keep=("Flow", "State"))
             if page.cursor is not None:
                 print(f"More flows follow: --cursor {page.cursor}")
 
-    with_app(url, look)
+    with_app(url, work)
 
 
 @app.command()
@@ -66,7 +66,7 @@ def show(
 ) -> None:
     """Show the progress of a flow and the states of its jobs. --watch stops when the flow has ended."""
 
-    async def look(app: Holdfast) -> bool:
+    async def refresh(app: Holdfast) -> bool:
         from msgspec import to_builtins
 
         from ..core.job import TERMINAL
@@ -80,7 +80,7 @@ def show(
             _print(status, members)
         return status.state in TERMINAL
 
-    watching(url, look, watch=watch, as_json=as_json)
+    watching(url, refresh, watch=watch, as_json=as_json)
 
 
 def _member(record: Record) -> dict[str, Any]:
@@ -93,14 +93,14 @@ def _member(record: Record) -> dict[str, Any]:
 
 
 def _print(status: FlowStatus, members: list[dict[str, Any]]) -> None:
-    from .printing import say, table
+    from .printing import echo, table
 
     ended = sum(status.counts.get(state, 0) for state in ("succeeded", "dead", "cancelled"))
-    say(f"Flow {status.id} ({status.name}): {status.state}, {ended} of {status.jobs} jobs have ended.")
+    echo(f"Flow {status.id} ({status.name}): {status.state}, {ended} of {status.jobs} jobs have ended.")
     if status.cancelling:
         print("The flow is being cancelled: waiting jobs are cancelled, running jobs are asked to stop.")
     if status.error:
-        say(status.error)
+        echo(status.error)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(status.counts.items()))
     rows = [
         (one["number"], one["task"], one["state"], _numbers(one["after"]), _line(one["error"]))

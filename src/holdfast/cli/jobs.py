@@ -35,11 +35,11 @@ def list_jobs(
     """List jobs, newest first."""
     from ..views import states_named
 
-    async def look(app: Holdfast) -> None:
+    async def refresh(app: Holdfast) -> None:
         page = await app.jobs(state=state, queue=queue, task=task, tag=tag, limit=limit, cursor=cursor)
         show_page(app, page, ", ".join(states_named(state or [])), as_json=as_json, watch=watch)
 
-    watching(url, look, watch=watch, as_json=as_json)
+    watching(url, refresh, watch=watch, as_json=as_json)
 
 
 def show_page(app: Holdfast, page: Page, states: str, *, as_json: bool, watch: bool = False) -> None:
@@ -74,7 +74,7 @@ def show(
 ) -> None:
     """Show one job: fields, result or error, and all of its attempts."""
 
-    async def look(app: Holdfast) -> None:
+    async def refresh(app: Holdfast) -> None:
         from .printing import document, json
 
         job = await app.job(id)
@@ -83,13 +83,13 @@ def show(
         else:
             print_job(job)
 
-    watching(url, look, watch=watch, as_json=as_json)
+    watching(url, refresh, watch=watch, as_json=as_json)
 
 
 def print_job(job: Job) -> None:
     """Print the fields, attempts and traceback of a job as text."""
     from ..views import limits_text
-    from .printing import moment, safe, say, say_fields, work
+    from .printing import echo, echo_fields, moment, safe, work
 
     result = None if job.result is None else job.result
     lines = {
@@ -120,11 +120,11 @@ def print_job(job: Job) -> None:
         "tags": ", ".join(job.tags) or None,
         "meta": job.meta or None,
     } | {f"damaged {name}": value for name, value in job.damage.items()}
-    say_fields(lines)
+    echo_fields(lines)
     for line in job.history:
         took = f", {(line.ended_at - line.started_at).total_seconds():.2f} s" if line.started_at else ""
         error = f": {line.error}" if line.error else ""
-        say(f"  attempt {line.number} {line.outcome} at {moment(line.ended_at)}{took} on {line.worker}{error}")
+        echo(f"  attempt {line.number} {line.outcome} at {moment(line.ended_at)}{took} on {line.worker}{error}")
     if job.traceback:
         for line in job.traceback.rstrip().splitlines():
             print("  " + safe(line))
@@ -154,7 +154,7 @@ def cancel(id: options.JobId, url: options.Url = None) -> None:
     """Cancel a waiting job, or ask a running job to stop."""
     from ..core.internal import is_flow
 
-    async def ask(app: Holdfast) -> Record:
+    async def request(app: Holdfast) -> Record:
         done = await app.cancel(id)
         record = await parts_of(app).handles.record(id)
         if not done and not record.cancel:
@@ -163,7 +163,7 @@ def cancel(id: options.JobId, url: options.Url = None) -> None:
             raise InvalidState(id, record.state, "it has ended and cannot be cancelled")
         return record
 
-    record = with_app(url, ask)
+    record = with_app(url, request)
     name = f"{'Flow' if is_flow(record) else 'Job'} {id}"
     print(f"{name} cancelled." if record.state == "cancelled" else f"{name} was asked to stop.")
 
@@ -197,15 +197,15 @@ def delete(id: options.JobId, url: options.Url = None) -> None:
 def explain(id: options.JobId, url: options.Url = None, as_json: options.AsJson = False) -> None:
     """Explain why a job is not running (or what it is doing)."""
     from ..core.internal import is_flow
-    from .printing import document, say
+    from .printing import document, echo
 
-    async def ask(app: Holdfast) -> tuple[Explanation, Record]:
+    async def read(app: Holdfast) -> tuple[Explanation, Record]:
         return await app.explain(id), await parts_of(app).handles.record(id)
 
-    explanation, record = with_app(url, ask)
+    explanation, record = with_app(url, read)
     if as_json:
         document(explanation)
     else:
-        say(f"{'Flow' if is_flow(record) else 'Job'} {explanation.id} is {explanation.state}: {explanation.reason}.")
+        echo(f"{'Flow' if is_flow(record) else 'Job'} {explanation.id} is {explanation.state}: {explanation.reason}.")
         for line in explanation.details:
-            say(f"  {line}")
+            echo(f"  {line}")

@@ -14,7 +14,7 @@ from ..core.errors import HoldfastError
 from ..core.url import redact
 from .connect import parts_of
 from .printing import safe, seconds, work
-from .sample import Sample, look
+from .sample import Sample, take_sample
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 REFRESH_EVERY = 1.0
 """Seconds between two samples of the store."""
-REMEMBERED = 10
+RATE_SAMPLES = 10
 """Number of samples that rates are computed over."""
 BAR = 12
 """Width of a progress bar, in characters."""
@@ -50,7 +50,7 @@ class Top(App[None]):
     def __init__(self, holdfast: Holdfast) -> None:
         super().__init__()
         self._holdfast = holdfast
-        self._samples: deque[Sample] = deque(maxlen=REMEMBERED)
+        self._samples: deque[Sample] = deque(maxlen=RATE_SAMPLES)
 
     def compose(self) -> ComposeResult:
         """The screen's parts."""
@@ -82,9 +82,9 @@ class Top(App[None]):
     async def refresh_all(self) -> None:
         """Take a sample and update all tables; an error is shown in the message line."""
         try:
-            sample = await look(self._holdfast)
+            sample = await take_sample(self._holdfast)
         except HoldfastError as error:
-            self._say(str(error))
+            self._show(str(error))
             return
         self._samples.append(sample)
         self.query_one("#head", Static).update(self._head(sample))
@@ -125,7 +125,7 @@ class Top(App[None]):
             return None
         return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
 
-    def _say(self, text: str) -> None:
+    def _show(self, text: str) -> None:
         self.query_one("#message", Static).update(safe(text))
 
     async def _do(self, operation: Awaitable[Any], message: str) -> None:
@@ -133,7 +133,7 @@ class Top(App[None]):
             await operation
         except HoldfastError as error:
             message = str(error)
-        self._say(message)
+        self._show(message)
         await self.refresh_all()
 
     async def action_cancel(self) -> None:

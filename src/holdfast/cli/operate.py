@@ -10,7 +10,7 @@ import typer
 
 from ..core.errors import ConfigError, InvalidJob
 from . import options
-from .bulk import in_bulk, why
+from .bulk import in_bulk, reasons_text
 from .connect import with_app
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ def resume(queue: QueueName = None, task: TaskName = None, where: Where = None, 
     """Resume a queue or task; give the same queue, --task and --where as to pause."""
     given = _arguments(where)
 
-    async def ask(app: Holdfast) -> list[str] | None:
+    async def work(app: Holdfast) -> list[str] | None:
         return None if await app.resume(queue, task=task, where=given) else await _paused(app)
 
-    paused = with_app(url, ask)
+    paused = with_app(url, work)
     if paused is not None:
         known = f"paused are: {', '.join(paused)}" if paused else "nothing is paused"
         typer.echo(f"holdfast: {_what(queue, task, where)} was not paused; {known}", err=True)
@@ -122,4 +122,4 @@ def purge_jobs(url: str | None, which: dict[str, Any], what: str, *, yes: bool, 
     seen = in_bulk(url, "deleted", wanted, lambda app, on: app.bulk.purge(**which, progress=on), "holdfast purge")
     print(f"{seen.changed} of {seen.matched} {what} deleted.")
     if seen.skipped:
-        print(f"{seen.skipped} skipped: {why(seen)}.")
+        print(f"{seen.skipped} skipped: {reasons_text(seen)}.")

@@ -23,16 +23,16 @@ COLOURS = {
 }  # fmt: skip
 
 
-def say(text: str) -> None:
+def echo(text: str) -> None:
     """Print one line, with control characters escaped."""
     print(safe(text))
 
 
-def say_fields(fields: Mapping[str, Any]) -> None:
+def echo_fields(fields: Mapping[str, Any]) -> None:
     """Print one line per field that is not None."""
     for name, value in fields.items():
         if value is not None:
-            say(f"{name:10} {value}")
+            echo(f"{name:10} {value}")
 
 
 def error_message(error: HoldfastError) -> str:

@@ -34,7 +34,7 @@ class Sample(msgspec.Struct):
         return sum(self.stats.counts[state] for state in TERMINAL)
 
 
-async def look(app: Holdfast) -> Sample:
+async def take_sample(app: Holdfast) -> Sample:
     """Read a sample from the store."""
     clock = SystemClock()
     return Sample(

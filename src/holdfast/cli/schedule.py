@@ -10,7 +10,7 @@ import typer
 from ..core.errors import InvalidJob
 from ..core.settings import duration
 from . import options
-from .connect import make_app, note_unknown, say_none, with_app
+from .connect import make_app, note_unknown, print_none, with_app
 from .connect import run as open_with
 from .spec import call, parsed
 
@@ -27,12 +27,12 @@ def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
     """List the schedules, with their last and next runs."""
     app = make_app(url)
     found = open_with(app, lambda app: app.schedules.list())
-    from .printing import document, moment, say, table
+    from .printing import document, echo, moment, table
 
     if as_json:
         document([one.shown() for one in found])
     elif not found:
-        say_none(app, "schedules")
+        print_none(app, "schedules")
     else:
         rows = [
             (one.name, one.task, one.words, moment(one.last_run), "paused" if one.paused else moment(one.next_run))
@@ -41,7 +41,7 @@ def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
         table("Schedules", ("Name", "Task", "When", "Last run", "Next run"), rows, keep=("Name",))
         for one in found:
             if one.error is not None:
-                say(f"Schedule {one.name}: the last run could not be enqueued: {one.error}")
+                echo(f"Schedule {one.name}: the last run could not be enqueued: {one.error}")
 
 
 @app.command()
@@ -50,7 +50,7 @@ def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -
     from ..views import limits_text
 
     kept = with_app(url, lambda app: app.schedules.get(name))
-    from .printing import document, moment, say_fields
+    from .printing import document, echo_fields, moment
 
     if as_json:
         document(kept.shown())
@@ -77,7 +77,7 @@ def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -
         "next run": "paused" if kept.paused else moment(kept.next_run),
         "error": kept.error,
     }
-    say_fields(fields)
+    echo_fields(fields)
 
 
 @app.command()
@@ -135,7 +135,7 @@ def put(
     app = make_app(url, application)
     note_unknown(app, application, task)
     kept, declared = open_with(app, keep, create=True)
-    _say(kept)
+    _print(kept)
     if declared:
         print("This schedule is declared in code: the next worker that starts with that code reverts the change.")
 
@@ -143,13 +143,13 @@ def put(
 @app.command()
 def pause(name: Name, url: options.Url = None) -> None:
     """Pause a schedule: no runs until it is resumed."""
-    _say(with_app(url, lambda app: app.schedules.pause(name)))
+    _print(with_app(url, lambda app: app.schedules.pause(name)))
 
 
 @app.command()
 def resume(name: Name, url: options.Url = None) -> None:
     """Resume a paused schedule; runs missed during the pause are not enqueued."""
-    _say(with_app(url, lambda app: app.schedules.resume(name)))
+    _print(with_app(url, lambda app: app.schedules.resume(name)))
 
 
 @app.command()
@@ -185,7 +185,7 @@ def _seconds(text: str, option: str) -> float:
         raise InvalidJob(f"{option} takes seconds, or a duration such as 15m, 2h or 1d, not {text!r}") from None
 
 
-def _say(kept: Schedule) -> None:
-    from .printing import moment, say
+def _print(kept: Schedule) -> None:
+    from .printing import echo, moment
 
-    say(f"Schedule {kept.name}: {kept.words}; {'paused' if kept.paused else f'next run {moment(kept.next_run)}'}.")
+    echo(f"Schedule {kept.name}: {kept.words}; {'paused' if kept.paused else f'next run {moment(kept.next_run)}'}.")

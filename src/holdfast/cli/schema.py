@@ -53,7 +53,7 @@ def doctor(*, as_json: options.AsJson = False, url: options.Url = None) -> None:
         printing.document(findings)
     else:
         for finding in findings:
-            printing.say(f"{'ok  ' if finding.fine else 'look'}  {finding.what}")
+            printing.echo(f"{'ok  ' if finding.fine else 'warn'}  {finding.what}")
             if not finding.fine and finding.advice:
-                printing.say(f"      {finding.advice}")
+                printing.echo(f"      {finding.advice}")
     raise typer.Exit(0 if all(finding.fine for finding in findings) else 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import options
-from .connect import parts_of, say_none, watching, where
+from .connect import parts_of, print_none, watching, where
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def status(url: options.Url = None, as_json: options.AsJson = False, watch: options.Watch = False) -> None:
     """Show job counts by state and queue, and the live workers."""
 
-    async def look(app: Holdfast) -> None:
+    async def refresh(app: Holdfast) -> None:
         from ..store.protocol import Costing
-        from .printing import document, json, say
+        from .printing import document, echo, json
 
         stats, workers, paused = await app.stats(), await app.workers(), await app.paused_tasks()
         parts = parts_of(app)
@@ -41,12 +41,12 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
             _print_status(stats, [worker for worker in workers if worker.kind == "worker"])
             _print_paused(paused)
             for one in stats.warnings:
-                say(f"Warning: {one.what}; {one.advice}")
+                echo(f"Warning: {one.what}; {one.advice}")
             if cost is not None:
                 price = f", ${cost.dollars_per_million:.2f} per million jobs (list price of S3)" if paid else ""
                 print(f"Requests: {cost.requests_per_job:.3g} per job{price}")
 
-    watching(url, look, watch=watch, as_json=as_json)
+    watching(url, refresh, watch=watch, as_json=as_json)
 
 
 def _print_status(stats: Stats, workers: list[WorkerInfo]) -> None:
@@ -60,10 +60,10 @@ def _print_status(stats: Stats, workers: list[WorkerInfo]) -> None:
 
 
 def _print_paused(paused: list[Pause]) -> None:
-    from .printing import say
+    from .printing import echo
 
     for one in paused:
-        say(f"Task {one.name} is paused; to resume it: holdfast resume {one.flags}")
+        echo(f"Task {one.name} is paused; to resume it: holdfast resume {one.flags}")
 
 
 def _print_queues(stats: Stats) -> None:
@@ -87,7 +87,7 @@ def _print_queues(stats: Stats) -> None:
 def queues(url: options.Url = None, as_json: options.AsJson = False, watch: options.Watch = False) -> None:
     """Show every queue: job counts by state, number of listening workers, and whether it is paused."""
 
-    async def look(app: Holdfast) -> None:
+    async def refresh(app: Holdfast) -> None:
         from .printing import document, json
 
         stats = await app.stats()
@@ -98,7 +98,7 @@ def queues(url: options.Url = None, as_json: options.AsJson = False, watch: opti
             print(f"Store: {where(app)}")
             _print_queues(stats)
         else:
-            say_none(app, "queues")
+            print_none(app, "queues")
         _print_paused(await app.paused_tasks())
 
-    watching(url, look, watch=watch, as_json=as_json)
+    watching(url, refresh, watch=watch, as_json=as_json)

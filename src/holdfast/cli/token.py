@@ -8,7 +8,7 @@ import typer
 
 from ..core.errors import ConfigError
 from . import options
-from .connect import make_app, parts_of, run, say_none, with_app
+from .connect import make_app, parts_of, print_none, run, with_app
 
 if TYPE_CHECKING:
     from ..http.tokens import TokenInfo
@@ -45,7 +45,7 @@ def create(
     try:
         lasts = None if expires is None else duration(expires)
     except ValueError:
-        raise ConfigError(f"--expires takes a duration such as 12h or 90d, not {expires!r}; no token made") from None
+        raise ConfigError(f"--expires takes a duration such as 12h or 90d, not {expires!r}; no token created") from None
     token = with_app(
         url,
         lambda app: tokens.create(
@@ -74,7 +74,7 @@ def list_tokens(url: options.Url = None, as_json: options.AsJson = False) -> Non
     if as_json:
         document(found)
     elif not found:
-        say_none(app, "tokens")
+        print_none(app, "tokens")
     else:
         rows = [
             (

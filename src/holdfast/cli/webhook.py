@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
-from .connect import make_app, run, say_none, with_app
+from .connect import make_app, print_none, run, with_app
 
 if TYPE_CHECKING:
     from ..webhooks.service import Webhook
@@ -60,7 +60,7 @@ def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
         ]
         table("Webhooks", columns, cells, keep=("Name", "URL"))
     else:
-        say_none(app, "webhooks")
+        print_none(app, "webhooks")
 
 
 def _row(hook: Webhook, shown: str) -> dict[str, Any]:

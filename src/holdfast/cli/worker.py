@@ -12,7 +12,7 @@ import typer
 
 from ..core.errors import ConfigError
 from . import options
-from .connect import make_app, parts_of, root, run, say_none, watching, where
+from .connect import make_app, parts_of, print_none, root, run, watching, where
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -101,14 +101,14 @@ def start(
     from ..observe.logs import set_up
 
     set_up(settings.log_level, settings.log_format)
-    background.supervise(service, key, _say_started)
+    background.supervise(service, key, _log_started)
 
 
 async def _reachable(app: Holdfast) -> None:
     """Does nothing: opening the app has shown that the store is reachable."""
 
 
-def _say_started(pids: list[int]) -> None:
+def _log_started(pids: list[int]) -> None:
     import logging
 
     fields = {"pids": pids, "supervisor": os.getpid()}
@@ -151,14 +151,14 @@ def stop(
 def list_workers(url: options.Url = None, as_json: options.AsJson = False, watch: options.Watch = False) -> None:
     """List the live workers of all machines: node, pid, queues, running jobs."""
 
-    async def look(app: Holdfast) -> None:
+    async def refresh(app: Holdfast) -> None:
         from .printing import document, json, moment, table
 
         workers = await app.workers()
         if as_json:
             (json if watch else document)(workers)
         elif not workers:
-            say_none(app, "live workers")
+            print_none(app, "live workers")
         else:
             rows = [
                 (
@@ -176,4 +176,4 @@ def list_workers(url: options.Url = None, as_json: options.AsJson = False, watch
             columns = ("Node", "PID", "Kind", "Queues", "Busy", "Jobs", "Since", "Last Heartbeat")
             table("Workers", columns, rows, keep=("Node", "PID"))
 
-    watching(url, look, watch=watch, as_json=as_json)
+    watching(url, refresh, watch=watch, as_json=as_json)

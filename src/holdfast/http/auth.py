@@ -46,11 +46,11 @@ class Auth:
         self._unguarded = unguarded
         self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
         self._origins = {_origin(origin) for origin in origins}
-        self._checked: dict[bytes, bool] = {}
+        self._accepted: dict[bytes, bool] = {}
 
     async def admit(self, headers: Headers) -> Access:
         """The access of a request's sender; WrongToken for an unknown or expired token, Refused for other reasons."""
-        authorization = self.check_place(headers)
+        authorization = self.check_host_and_origin(headers)
         if self._unguarded:
             return EVERYTHING
         try:
@@ -58,7 +58,7 @@ class Auth:
         except StoreUnavailable as error:  # its text may contain the store's URL, and the sender is not authenticated
             raise Refused(
                 STORE_UNAVAILABLE,
-                "the token could not be checked because the store does not answer; try again later",
+                "the token could not be checked because the store does not respond; try again later",
                 retry_safe=True,
                 retry_after=limits.RETRY_AFTER,
             ) from error
@@ -81,10 +81,10 @@ class Auth:
             )
         return access
 
-    def check_place(self, headers: Headers) -> bytes | None:
+    def check_host_and_origin(self, headers: Headers) -> bytes | None:
         """Check Host and Origin; returns the Authorization header."""
         host, origin, authorization = self._read(headers)
-        if not self._known(host):
+        if not self._host_accepted(host):
             raise Refused(
                 WRONG_HOST,
                 f"Host {host.decode('latin-1')!r:.200} is not accepted by this server; to accept it, start the server "
@@ -114,12 +114,12 @@ class Auth:
             raise Refused(BAD_REQUEST, "the request has no Host header")
         return host, origin, authorization
 
-    def _known(self, host: bytes) -> bool:
-        known = self._checked.get(host)
+    def _host_accepted(self, host: bytes) -> bool:
+        known = self._accepted.get(host)
         if known is None:
             known = self._check(host)
-            if len(self._checked) < 1000:  # bound the memory that clients can use
-                self._checked[host] = known
+            if len(self._accepted) < 1000:  # bound the memory that clients can use
+                self._accepted[host] = known
         return known
 
     def _check(self, host: bytes) -> bool:

@@ -27,7 +27,7 @@ class _Waiting:
     def __init__(self, token: str, size: int) -> None:
         self.token = token
         self.size = size
-        self.let_in = asyncio.get_running_loop().create_future()
+        self.admitted = asyncio.get_running_loop().create_future()
 
 
 class Budget:
@@ -44,21 +44,21 @@ class Budget:
     async def take(self, token: str, size: int) -> None:
         """Reserve `size` bytes for a body of this token; Refused (503) after `WAIT` seconds."""
         if sum(one.token == token for one in self._waiting) >= BODIES_WAITING:
-            raise _no_room()
+            raise _no_capacity()
         waiting = _Waiting(token, size)
         self._waiting.append(waiting)
-        self._let_in()
+        self._admit()
         try:
             async with asyncio.timeout(WAIT):
-                await waiting.let_in
+                await waiting.admitted
         except BaseException as error:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
-                self._let_in()
+                self._admit()
             else:  # admitted at the moment of the timeout
                 self.release(token, size)
             if isinstance(error, TimeoutError):
-                raise _no_room() from None
+                raise _no_capacity() from None
             raise
 
     def release(self, token: str, size: int) -> None:
@@ -66,22 +66,22 @@ class Budget:
         self._held[token] -= size
         if not self._held[token]:
             del self._held[token]
-        self._let_in()
+        self._admit()
 
-    def _let_in(self) -> None:
+    def _admit(self) -> None:
         total = self._total()
         for one in list(self._waiting):
             held = self._held.get(one.token, 0)
-            if one.let_in.done() or (held and held + one.size > total // SHARES):
+            if one.admitted.done() or (held and held + one.size > total // SHARES):
                 continue  # timed out just now, or waits for its own token
             if self._sum and self._sum + one.size > total:
                 return  # keeps the order of arrival
             self._waiting.remove(one)
             self._sum += one.size
             self._held[one.token] = held + one.size
-            one.let_in.set_result(None)
+            one.admitted.set_result(None)
 
 
-def _no_room() -> Refused:
+def _no_capacity() -> Refused:
     detail = "the server's memory for request bodies, or this token's share, is in use; nothing was done, send it again"
     return Refused(BUSY, detail, retry_safe=True, retry_after=limits.RETRY_AFTER)

@@ -67,33 +67,33 @@ async def extend(call: Call, job: str, body: shapes.Extend) -> Answer:
 async def complete(call: Call, job: str, body: shapes.Complete) -> Answer:
     """End a claim as succeeded, and store the result."""
 
-    def so(record: Record, last: Attempt) -> bool:
+    def same(record: Record, last: Attempt) -> bool:
         kept = call.parts.registry.encode_result(record, body.result)
         return last.outcome == "succeeded" and (record.state != State.SUCCEEDED or record.result == kept)
 
-    return await _end(call, job, body, lambda held: held.complete(body.result), so)
+    return await _end(call, job, body, lambda held: held.complete(body.result), same)
 
 
 async def fail(call: Call, job: str, body: shapes.Fail) -> Answer:
     """End a claim as failed; the job is retried after its back-off, or is dead."""
 
-    def so(_: Record, last: Attempt) -> bool:
+    def same(_: Record, last: Attempt) -> bool:
         # After the last attempt, or with `dead`, the job is dead; if cancellation was requested, cancelled. The error
         # distinguishes this end from one with another cause.
         outcomes = ("dead",) if body.dead else ("failed", "dead", "cancelled")
         return last.outcome in outcomes and last.error == shorten(body.error, ERROR_LIMIT)
 
-    return await _end(call, job, body, lambda held: held.fail(body.error, retry_in=body.retry_in, dead=body.dead), so)
+    return await _end(call, job, body, lambda held: held.fail(body.error, retry_in=body.retry_in, dead=body.dead), same)
 
 
 async def release(call: Call, job: str, body: shapes.Release) -> Answer:
     """Release the job without using an attempt."""
 
-    def so(_: Record, last: Attempt) -> bool:
+    def same(_: Record, last: Attempt) -> bool:
         # If cancellation was requested, a release ends the job as cancelled.
         return last.outcome in ("released", "snoozed", "cancelled")
 
-    return await _end(call, job, body, lambda held: held.release(delay=body.delay), so)
+    return await _end(call, job, body, lambda held: held.release(delay=body.delay), same)
 
 
 async def _end(
@@ -101,17 +101,17 @@ async def _end(
     id: str,
     body: shapes.Complete | shapes.Fail | shapes.Release,
     end: Callable[[Claim], Awaitable[None]],
-    so: Callable[[Record, Attempt], bool],
+    same: Callable[[Record, Attempt], bool],
 ) -> Answer:
-    """End a claim. If the same claim already ended `so`, the first answer was lost and is repeated."""
+    """End a claim. If it already ended with `same`, the first answer was lost and is repeated."""
     try:
         held, _ = await _held(call, id, body.fence, body.token)
         await end(held)
     except LeaseLost:
         record = await call.parts.handles.record(id)
         last = next((line for line in reversed(history(record)) if line.fence == body.fence), None)
-        same = (record.fence, record.token) == (body.fence, _read(body.token).token)
-        if not same or last is None or not so(record, last):
+        ours = (record.fence, record.token) == (body.fence, _read(body.token).token)
+        if not ours or last is None or not same(record, last):
             raise
     return nothing()
 

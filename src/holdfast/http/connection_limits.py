@@ -1,11 +1,11 @@
 """Limits on the connections of a server process: each uses a file descriptor, and the store needs some too.
 
-A connection is unauthenticated (a stranger) until a request on it had a valid token.
+A connection is unauthenticated until a request on it had a valid token.
 
-1. Strangers may use half of the connections, clients with a token all of them, so strangers cannot lock them out.
-2. An address that sent no valid token recently may have `limits.STRANGERS` connections. Behind a trusted proxy the
-   forwarded address counts, and requests are counted instead of connections.
-3. When strangers reach a limit, their oldest idle connection is closed in favour of the new one.
+1. Unauthenticated clients may use half of the connections, so they cannot lock out clients with a token.
+2. An address that sent no valid token recently may have `limits.UNAUTHENTICATED` connections. Behind a trusted proxy
+   the forwarded address counts, and requests are counted instead of connections.
+3. At a limit of unauthenticated connections, the oldest idle one is closed in favour of the new one.
 """
 
 from __future__ import annotations
@@ -27,69 +27,69 @@ KNOWN = 10_000
 """Maximum number of known addresses."""
 
 
-class Guest(Protocol):
+class Closable(Protocol):
     """A connection."""
 
     @property
     def idle(self) -> bool: ...
 
-    def cut(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class ConnectionLimits:
     """Decides which connections stay open. `proxies`: addresses or networks whose X-Forwarded-For is trusted."""
 
     def __init__(self, proxies: Iterable[str] = ()) -> None:
-        self._files = files()
+        self._max_files = files()
         self._proxies = [_network(text) for text in proxies]
-        self._strangers: dict[Guest, str] = {}
+        self._anonymous: dict[Closable, str] = {}
         """Unauthenticated connections with their addresses, oldest first."""
-        self._by_address: dict[str, dict[Guest, None]] = {}
+        self._by_address: dict[str, dict[Closable, None]] = {}
         self._known: dict[str, float] = {}
         """Time of the last valid token by address, oldest first."""
         self._logged: dict[str, float] = {}
 
     @property
     def max_connections(self) -> int:
-        return max(1, min(limits.SERVER_CONNECTIONS, self._files - limits.FILES))
+        return max(1, min(limits.SERVER_CONNECTIONS, self._max_files - limits.FILES))
 
     def over(self, connections: int, now: float) -> int:
-        """The number of connections over the maximum, after closing a stranger's for the newest."""
+        """The number of connections over the maximum, after closing an unauthenticated one."""
         over = connections - self.max_connections
-        if over > 0 and self._cut_oldest(self._strangers):
+        if over > 0 and self._abort_oldest(self._anonymous):
             over -= 1
         if over > 0:
-            self._log(now, "a connection is refused: the server has its maximum of %d", self.max_connections)
+            self._log(now, "a connection was refused: the server has the maximum of %d", self.max_connections)
         return over
 
-    def enter(self, guest: Guest, address: str, now: float) -> bool:
+    def enter(self, connection: Closable, address: str, now: float) -> bool:
         """Add an unauthenticated connection; False if it must be closed."""
         address = subnet(address)
         others = self._by_address.get(address, {})
-        if len(others) >= limits.STRANGERS and now - self._known.get(address, -KNOWN_SECONDS) >= KNOWN_SECONDS:
+        if len(others) >= limits.UNAUTHENTICATED and now - self._known.get(address, -KNOWN_SECONDS) >= KNOWN_SECONDS:
             self._log(now, "address %s has %d connections without a token: closing the oldest", address, len(others))
-            if not self._cut_oldest(others):
+            if not self._abort_oldest(others):
                 return False
-        if len(self._strangers) >= max(1, self.max_connections // 2):
-            self._log(now, "the server has %d connections without a token: closing the oldest", len(self._strangers))
-            if not self._cut_oldest(self._strangers):
+        if len(self._anonymous) >= max(1, self.max_connections // 2):
+            self._log(now, "the server has %d connections without a token: closing the oldest", len(self._anonymous))
+            if not self._abort_oldest(self._anonymous):
                 return False
-        self._strangers[guest] = address
-        self._by_address.setdefault(address, {})[guest] = None
+        self._anonymous[connection] = address
+        self._by_address.setdefault(address, {})[connection] = None
         return True
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, connection: Closable) -> None:
         """Remove a connection that is closed or now authenticated."""
-        address = self._strangers.pop(guest, None)
+        address = self._anonymous.pop(connection, None)
         if address is not None:
             others = self._by_address[address]
-            del others[guest]
+            del others[connection]
             if not others:
                 del self._by_address[address]
 
-    def admitted(self, guest: Guest, address: str, now: float) -> None:
+    def admitted(self, connection: Closable, address: str, now: float) -> None:
         """Record a valid token on this connection."""
-        self.leave(guest)
+        self.leave(connection)
         address = subnet(address)
         self._known.pop(address, None)
         self._known[address] = now
@@ -112,12 +112,12 @@ class ConnectionLimits:
                 return address
         return proxy
 
-    def _cut_oldest(self, guests: Iterable[Guest]) -> bool:
-        guest = next((one for one in guests if one.idle), None)
-        if guest is None:
+    def _abort_oldest(self, connections: Iterable[Closable]) -> bool:
+        connection = next((one for one in connections if one.idle), None)
+        if connection is None:
             return False
-        self.leave(guest)
-        guest.cut()
+        self.leave(connection)
+        connection.abort()
         return True
 
     def _log(self, now: float, message: str, *arguments: object) -> None:

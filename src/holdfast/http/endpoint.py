@@ -116,7 +116,7 @@ class Endpoint:
             raise InvalidJob(f"the query is not valid: {error}") from None
 
 
-class Place:
+class Resource:
     """A path with its methods, as an ASGI app."""
 
     def __init__(self, service: Shared, path: str, endpoints: Sequence[Endpoint]) -> None:
@@ -148,7 +148,7 @@ class Place:
             answer = problem(refusal)
         except Exception:
             logger.exception("request %s %s failed with an unexpected error", scope["method"], self.path)
-            answer = problem(Refused(INTERNAL, "unexpected error; the server's log has the traceback"))
+            answer = problem(Refused(INTERNAL, "unexpected error; see the log of the server"))
         finally:
             call.release_body()
             guard.reset(before)
@@ -158,7 +158,7 @@ class Place:
     async def _answer(self, call: Call, scope: Asgi) -> Answer | Stream:
         endpoint = self._by_method.get(scope["method"])
         if self._public:
-            self._service.auth.check_place(call.headers)
+            self._service.auth.check_host_and_origin(call.headers)
         else:
             await call.admit()
             if endpoint is not None and endpoint.role is not None:
@@ -170,7 +170,7 @@ class Place:
                     raise Refused(FORBIDDEN, detail)
         if endpoint is None:
             if not self.methods:
-                raise Refused(NOT_FOUND, f"there is no path {scope['path']!r:.200}; /openapi.json lists all")
+                raise Refused(NOT_FOUND, f"there is no path {scope['path']!r:.200}; /openapi.json lists all paths")
             methods = ", ".join(sorted(self.methods))
             raise Refused(METHOD_NOT_ALLOWED, f"the methods of this path are {methods}", allow=methods)
         return await endpoint.answer(call)

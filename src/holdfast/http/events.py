@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 TRANSITIONS_EVERY = 0.25
 """Seconds between two reads of the store, while a stream is open."""
-TROUBLE = 2.0
-"""Seconds until the next read if the store did not answer."""
-STILL_HERE = 15.0
+RETRY_EVERY = 2.0
+"""Seconds until the next read if the store did not respond."""
+COMMENT_EVERY = 15.0
 """Seconds without events after which a comment is sent to keep the connection open."""
 TRANSITIONS_PER_READ = 500
 """Maximum transitions per read."""
@@ -54,21 +54,23 @@ async def events(call: Call) -> Stream:
 async def _stream(call: Call, answer: Transitions) -> AsyncGenerator[bytes]:
     service = call.service
     gone, stopping = asyncio.ensure_future(call.gone()), asyncio.ensure_future(service.stopping.wait())
-    looking: asyncio.Task[Transitions] | None = None
+    reading: asyncio.Task[Transitions] | None = None
     try:
         yield b"retry: 2000\n\n"
         while True:
             yield _written(answer)
-            looking = asyncio.ensure_future(service.feed.after(answer.cursor))
-            while not looking.done():
-                await asyncio.wait([looking, gone, stopping], timeout=STILL_HERE, return_when=asyncio.FIRST_COMPLETED)
+            reading = asyncio.ensure_future(service.feed.after(answer.cursor))
+            while not reading.done():
+                await asyncio.wait(
+                    [reading, gone, stopping], timeout=COMMENT_EVERY, return_when=asyncio.FIRST_COMPLETED
+                )
                 if gone.done() or stopping.done() or not await call.still_may("read"):
                     return
-                if not looking.done():
-                    yield b": still here\n\n"
-            answer = looking.result()
+                if not reading.done():
+                    yield b": keep-alive\n\n"
+            answer = reading.result()
     finally:
-        for task in (gone, stopping, looking):
+        for task in (gone, stopping, reading):
             if task is not None:
                 task.cancel()
 
@@ -88,48 +90,48 @@ class Feed:
 
     def __init__(self, app: Holdfast) -> None:
         self._app = app
-        self._looks: dict[str, _Look] = {}
+        self._reads: dict[str, _Read] = {}
 
     async def after(self, cursor: str) -> Transitions:
         """Wait for transitions after a cursor."""
-        look = self._looks.get(cursor)
-        if look is None:
-            look = self._looks[cursor] = _Look(asyncio.ensure_future(self._look(cursor)))
-            look.task.add_done_callback(lambda _, look=look: self._forget(cursor, look))
-        look.watchers += 1
+        read = self._reads.get(cursor)
+        if read is None:
+            read = self._reads[cursor] = _Read(asyncio.ensure_future(self._read(cursor)))
+            read.task.add_done_callback(lambda _, read=read: self._drop(cursor, read))
+        read.streams += 1
         try:
-            return await asyncio.shield(look.task)
+            return await asyncio.shield(read.task)
         finally:
-            look.watchers -= 1
-            if look.watchers == 0:
-                self._forget(cursor, look)  # before the cancel, so that no new stream shares it
-                look.task.cancel()
+            read.streams -= 1
+            if read.streams == 0:
+                self._drop(cursor, read)  # before the cancel, so that no new stream shares it
+                read.task.cancel()
 
-    def _forget(self, cursor: str, look: _Look) -> None:
-        if self._looks.get(cursor) is look:
-            del self._looks[cursor]
+    def _drop(self, cursor: str, read: _Read) -> None:
+        if self._reads.get(cursor) is read:
+            del self._reads[cursor]
 
-    async def _look(self, cursor: str) -> Transitions:
+    async def _read(self, cursor: str) -> Transitions:
         since = cursor
         while True:
             await asyncio.sleep(TRANSITIONS_EVERY)
             try:
                 answer = await self._app.transitions(since, TRANSITIONS_PER_READ)
             except (StoreUnavailable, OutcomeUnknown):
-                await asyncio.sleep(TROUBLE)
+                await asyncio.sleep(RETRY_EVERY)
                 continue
             if answer.transitions or answer.missed:
                 return answer
             since = answer.cursor
 
     def close(self) -> None:
-        for look in list(self._looks.values()):
-            look.task.cancel()
+        for read in list(self._reads.values()):
+            read.task.cancel()
 
 
-class _Look:
+class _Read:
     """A pending read of the store, and the number of streams that wait for it."""
 
     def __init__(self, task: asyncio.Task[Transitions]) -> None:
         self.task = task
-        self.watchers = 0
+        self.streams = 0

@@ -101,20 +101,20 @@ async def delete_setting(call: Call, key: str) -> Answer:
 
 
 async def health(_: Call) -> Answer:
-    """Liveness: the server answers; the store is not checked."""
+    """Liveness: the server responds; the store is not checked."""
     return json(shapes.Health("ok", "holdfast"))
 
 
 async def ready(call: Call) -> Answer:
-    """Readiness: the store answers."""
+    """Readiness: the store responds."""
     try:
         async with asyncio.timeout(limits.READY_SECONDS):
             await call.parts.records.all("config")
     except (HoldfastError, TimeoutError) as error:
         # Unauthenticated clients may call this, and the error may contain the store's URL.
-        late = StoreUnavailable(f"the store did not answer within {limits.READY_SECONDS:g} s")
+        late = StoreUnavailable(f"the store did not respond within {limits.READY_SECONDS:g} s")
         call.parts.runtime.outages.failed("ready", error if isinstance(error, HoldfastError) else late)
-        detail = "the store does not answer; the server's log has the error"
+        detail = "the store does not respond; see the log of the server"
         raise Refused(STORE_UNAVAILABLE, detail, retry_safe=True, retry_after=limits.RETRY_AFTER) from error
     call.parts.runtime.outages.worked("ready")
     return json(shapes.Health("ok", "holdfast"))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 RESERVED = "holdfast."
 """Prefix of internal tasks, such as webhook deliveries; clients cannot submit them."""
-PAGE_LOOKS = 100
+MAX_PAGE_READS = 100
 """Maximum reads of the store for one page; a shorter page has a cursor to continue from."""
 _decode_one = msgspec.json.Decoder(shapes.NewJobInBatch).decode
 
@@ -170,7 +170,7 @@ async def _page(call: Call, query: shapes.JobsQuery | shapes.DeadQuery, state: s
         return [encode(job_out(job)) for job in page.jobs if scoping.shown(call, job)], page.cursor
 
     jobs, cursor, room = list[bytes](), query.cursor, limits.PAGE_BYTES
-    for _ in range(PAGE_LOOKS):  # reached only by a token whose scope hides most jobs
+    for _ in range(MAX_PAGE_READS):  # reached only by a token whose scope hides most jobs
         if len(jobs) >= query.limit:
             break
         found, following = await read(min(limits.PAGE_STEP, query.limit - len(jobs)))

@@ -43,7 +43,7 @@ STREAMS = 256
 """Maximum event streams, and maximum waiting claims; further requests get 503."""
 SERVER_CONNECTIONS = 4096
 """Maximum connections of one server process, if its limit of open files allows them."""
-STRANGERS = 64
+UNAUTHENTICATED = 64
 """Unauthenticated connections of one address without a recent valid token (`connection_limits.py`)."""
 FILES = 128
 """Maximum files that a server process opens besides connections."""

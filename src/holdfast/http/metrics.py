@@ -9,4 +9,4 @@ from .call import Answer, Call
 async def metrics(call: Call) -> Answer:
     """Metrics in the Prometheus text format."""
     service = call.service
-    return Answer(200, service.metrics.page(await service.depths.look()), CONTENT_TYPE)
+    return Answer(200, service.metrics.page(await service.depths.read()), CONTENT_TYPE)

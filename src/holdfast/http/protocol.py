@@ -92,7 +92,7 @@ class Connection(HttpToolsProtocol):
         last = cast("RequestResponseCycle | None", self.cycle)
         return last is None or last.response_complete
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the connection now and stop counting it."""
         self.connections.discard(self)
         self.transport.abort()

@@ -337,7 +337,7 @@ def _check_names(queues: Sequence[str], tasks: Sequence[str]) -> None:
         checked_name(task, "task")
 
 
-# -- parts of them
+# -- fields of operations
 
 
 def _check_claim(id: str, seq: int, fence: int, token: int) -> str:

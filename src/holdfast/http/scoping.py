@@ -74,7 +74,7 @@ async def filtered(_: Call, scope: Scope, given: dict[str, Any]) -> None:
 
 
 async def bulk(call: Call, scope: Scope, given: dict[str, Any]) -> None:
-    """A change of many, by their ids or by a filter."""
+    """A bulk operation, by ids or by a filter."""
     body = given["body"]
     if body.filter is not None:
         _narrowed(scope, body.filter)

@@ -103,14 +103,14 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._service = service
-        self._say_started = started
+        self._on_started = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         assert sockets is not None
         address, port = sockets[0].getsockname()[:2]
         await check(self._service, address)
         await super().startup(sockets)
-        self._say_started(f"http://{f'[{address}]' if ':' in address else address}:{port}")
+        self._on_started(f"http://{f'[{address}]' if ':' in address else address}:{port}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.stop()

@@ -25,7 +25,7 @@ from . import limits, pages
 from .auth import Auth
 from .budget import Budget
 from .depth import recording_depth
-from .endpoint import Endpoint, Place
+from .endpoint import Endpoint, Resource
 from .events import Feed
 from .job_policy import JobPolicy
 from .openapi import describe
@@ -78,11 +78,11 @@ class Service:
         self.waiting = 0
         """Number of claims waiting for jobs."""
         self._maintenance: asyncio.Task[None] | None = None
-        self._router = Router(routes=self._routes(), redirect_slashes=False, default=Place(self, "", []))
+        self._router = Router(routes=self._routes(), redirect_slashes=False, default=Resource(self, "", []))
 
     def _routes(self) -> list[Route]:
         paths = groupby(sorted(self.endpoints, key=lambda one: self._first(one.path)), key=lambda one: one.path)
-        return [_Way(Place(self, path, list(some))) for path, some in paths]
+        return [_PathRoute(Resource(self, path, list(some))) for path, some in paths]
 
     def _first(self, path: str) -> int:
         return next(number for number, one in enumerate(self.endpoints) if one.path == path)
@@ -148,22 +148,22 @@ class Service:
         return self.parts.runtime.current_settings().max_payload + limits.BODY_MARGIN
 
 
-class _Way(Route):
+class _PathRoute(Route):
     """A route that matches its own methods fully, and other methods only if no later route matches.
 
     The path is matched with its escapes, so that a job's id may contain a slash (`%2F`). A trailing slash is ignored.
     """
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place.path or "/", place)
-        self._place = place
-        self._pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", place.path.rstrip("/")) + "/?")
+    def __init__(self, resource: Resource) -> None:
+        super().__init__(resource.path or "/", resource)
+        self._resource = resource
+        self._pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", resource.path.rstrip("/")) + "/?")
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         found = self._pattern.fullmatch(_written(scope))
         if found is None:
             return Match.NONE, {}
-        match = Match.FULL if scope["method"] in self._place.methods else Match.PARTIAL
+        match = Match.FULL if scope["method"] in self._resource.methods else Match.PARTIAL
         return match, {"path_params": {name: unquote(value) for name, value in found.groupdict().items()}}
 
 

@@ -142,7 +142,7 @@ class StoreRpc:
                 return None
         except HoldfastError as error:
             return _error(error)
-        return _error(ConfigError(f"not done: this call needs a token with the roles {OPERATE!r} and {ROLE!r}"))
+        return _error(ConfigError(f"the call was refused: it needs a token with the roles {OPERATE!r} and {ROLE!r}"))
 
     async def _made(self, make: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...] = ()) -> Answer:
         """The answer of a call, or the error that it raised."""

@@ -36,7 +36,7 @@ NAMES_LIMIT = 50
 """Maximum queues, and tasks, of a token's scope: they are compared at every request."""
 MIN_TOKEN_LENGTH = 16
 """Minimum characters of HOLDFAST_TOKEN."""
-NOBODY = "0" * 64
+NO_DIGEST = "0" * 64
 """A digest that no secret has."""
 TOKENS_MAX_AGE = 5.0
 """Seconds for which tokens are cached: how long a revoked token may still be accepted."""
@@ -140,7 +140,7 @@ async def revoke(records: Records, id: str) -> None:
     if id.startswith("hf_"):
         raise ConfigError("nothing was revoked: give the token's id, as `holdfast token list` shows it, not the token")
     if id not in await records.all(KIND):
-        raise HoldfastError(f"there is no token {id!r}; `holdfast token list` shows all")
+        raise HoldfastError(f"there is no token {id!r}; `holdfast token list` lists all tokens")
     await records.put(KIND, id, None)
 
 
@@ -179,7 +179,7 @@ class Keyring:
             return None
         await self.refresh()
         # An unknown id takes as long as a wrong secret.
-        digest, access = self._stored.get(id, (NOBODY, None))
+        digest, access = self._stored.get(id, (NO_DIGEST, None))
         if not hmac.compare_digest(_digest(secret), digest) or access is None:
             return None
         return None if access.expires_at is not None and access.expires_at <= self._now() else access

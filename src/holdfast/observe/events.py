@@ -36,27 +36,27 @@ _ENDED = ("waited", "ran")
 
 KINDS: dict[str, Kind] = {
     "job_created": Kind(logging.INFO, "a job was stored"),
-    "idempotent_submission": Kind(logging.INFO, "an enqueue met the job that its key stands for"),
-    "job_replaced": Kind(logging.INFO, "an enqueue gave the waiting job of its key other arguments or another time"),
-    "lease_acquired": Kind(logging.INFO, "a worker or a hand claimed a job", ("fence", "waited")),
+    "idempotent_submission": Kind(logging.INFO, "an enqueue found an existing job with its key"),
+    "job_replaced": Kind(logging.INFO, "an enqueue replaced the waiting job of its key"),
+    "lease_acquired": Kind(logging.INFO, "a worker or a manual claim claimed a job", ("fence", "waited")),
     "handler_start": Kind(logging.INFO, "a task's code is about to run"),
     "job_succeeded": Kind(logging.INFO, "settled: succeeded", _ENDED),
     "job_failed": Kind(logging.WARNING, "settled: failed, to be retried", (*_ENDED, "error", "retry_in")),
     "job_dead": Kind(logging.ERROR, "settled: dead", (*_ENDED, "error")),
-    "job_cancelled": Kind(logging.INFO, "settled or ended by an operator: cancelled", (*_ENDED, "error")),
-    "job_released": Kind(logging.INFO, "given back, uncharged", _ENDED),
-    "job_snoozed": Kind(logging.INFO, "put off, uncharged", _ENDED),
-    "job_paused": Kind(logging.INFO, "put aside before it ran, uncharged: its task is paused", _ENDED),
-    "job_expired": Kind(logging.WARNING, "settled: cancelled, since it was too late to start", (*_ENDED, "error")),
-    "job_lost": Kind(logging.WARNING, "its worker was lost; it waits to run again", (*_ENDED, "error")),
-    "lease_lost": Kind(logging.WARNING, "a claim's end came too late and was refused", ("fence",)),
-    "cancel_requested": Kind(logging.INFO, "an operator asked a running job to stop"),
-    "job_retried": Kind(logging.INFO, "an operator had a job run again"),
-    "job_meta_updated": Kind(logging.INFO, "an operator added to a job's meta"),
-    "job_deleted": Kind(logging.INFO, "an operator removed a job"),
-    "sweep_complete": Kind(logging.INFO, "claims of lost leases were ended", ("requeued", "job_ids")),
-    "worker_started": Kind(logging.INFO, "a worker of this process began", ("queues", "slots")),
-    "worker_stopped": Kind(logging.INFO, "a worker of this process ended"),
+    "job_cancelled": Kind(logging.INFO, "settled as cancelled, or cancelled by an operator", (*_ENDED, "error")),
+    "job_released": Kind(logging.INFO, "released, uncharged", _ENDED),
+    "job_snoozed": Kind(logging.INFO, "snoozed or waiting for a signal, uncharged", _ENDED),
+    "job_paused": Kind(logging.INFO, "released before it started, uncharged: its task is paused", _ENDED),
+    "job_expired": Kind(logging.WARNING, "expired before it started: settled as cancelled", (*_ENDED, "error")),
+    "job_lost": Kind(logging.WARNING, "the lease of its worker expired; it is queued again", (*_ENDED, "error")),
+    "lease_lost": Kind(logging.WARNING, "a settlement was refused: the claim had ended", ("fence",)),
+    "cancel_requested": Kind(logging.INFO, "an operator requested cancellation of a running job"),
+    "job_retried": Kind(logging.INFO, "an operator retried a job"),
+    "job_meta_updated": Kind(logging.INFO, "an operator updated a job's meta"),
+    "job_deleted": Kind(logging.INFO, "an operator deleted a job"),
+    "sweep_complete": Kind(logging.INFO, "claims of expired leases were settled", ("requeued", "job_ids")),
+    "worker_started": Kind(logging.INFO, "a worker of this process started", ("queues", "slots")),
+    "worker_stopped": Kind(logging.INFO, "a worker of this process stopped"),
     "http_request": Kind(logging.DEBUG, "a request was answered"),
 }
 
@@ -97,7 +97,7 @@ class JobEvent(Event, frozen=True, gc=False):
 
 
 class SweepEvent(Event, frozen=True, gc=False):
-    """Claims of expired leases were ended: their jobs wait again, or are `dead` or `cancelled`."""
+    """Claims of expired leases were settled: their jobs are queued again, `dead` or `cancelled`."""
 
     requeued: int
     job_ids: tuple[str, ...]
@@ -229,7 +229,7 @@ class Events:
         # Claimed by another process or manually: the difference of the store's clock and ours, which may deviate.
         return max(0.0, (self.clock.now() - record.started_at) / 1_000_000)
 
-    # -- the rest
+    # -- sweeps, workers and requests
 
     def swept(self, records: Sequence[Record]) -> None:
         """Claims of expired leases were settled."""

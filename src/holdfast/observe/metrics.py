@@ -42,7 +42,7 @@ class Depths:
         self._seen: Seen | None = None
         self._asked: float | None = None
 
-    async def look(self) -> Seen | None:
+    async def read(self) -> Seen | None:
         """The result of `ask`; None if the store does not answer in time."""
         async with self._asking:
             now = self._clock.monotonic()
@@ -72,20 +72,20 @@ class Metrics:
         self.tally.listen(events)
 
     def page(self, seen: Seen | None) -> bytes:
-        """The page in Prometheus text format. `seen`: the result of `Depths.look`."""
+        """The page in Prometheus text format. `seen`: the result of `Depths.read`."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry(lambda: seen))
 
-    def registry(self, look: Callable[[], Seen | None]) -> CollectorRegistry:
-        """The metrics as a `CollectorRegistry`; `look` is called at every scrape."""
+    def registry(self, read: Callable[[], Seen | None]) -> CollectorRegistry:
+        """The metrics as a `CollectorRegistry`; `read` is called at every scrape."""
         from prometheus_client import CollectorRegistry
 
         metrics = self
 
         class Collector:
             def collect(self) -> Iterator[Family]:
-                return metrics.families(look())
+                return metrics.families(read())
 
             def describe(self) -> list[Family]:
                 return []

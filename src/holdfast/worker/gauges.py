@@ -70,7 +70,7 @@ class Gauges:
         """Called on the serving thread."""
         if self._depths is None or not self._loop.is_running():
             return None
-        looking = asyncio.run_coroutine_threadsafe(self._depths.look(), self._loop)
+        looking = asyncio.run_coroutine_threadsafe(self._depths.read(), self._loop)
         try:
             return looking.result(LOOP_TIMEOUT)
         except TooSlow:  # the loop itself is busy

@@ -1,7 +1,7 @@
-// The HTTP API: requests with the token, problems as errors, and the stream of what jobs do.
+// The HTTP API: requests with the token, problems as errors, and the event stream.
 
-const KEPT = "holdfast.token";
-let token = sessionStorage.getItem(KEPT) || "";
+const TOKEN_KEY = "holdfast.token";
+let token = sessionStorage.getItem(TOKEN_KEY) || "";
 let offset = 0; // of the server's clock, in milliseconds
 
 export class Problem extends Error {
@@ -12,11 +12,11 @@ export class Problem extends Error {
   }
 }
 
-/** Remember the token for as long as this tab lives; "" forgets it. It is sent in a header, never in an address. */
+/** Store the token for this tab; "" removes it. It is sent in a header, never in a URL. */
 export function useToken(given) {
   token = given;
-  if (given) sessionStorage.setItem(KEPT, given);
-  else sessionStorage.removeItem(KEPT);
+  if (given) sessionStorage.setItem(TOKEN_KEY, given);
+  else sessionStorage.removeItem(TOKEN_KEY);
 }
 
 export const hasToken = () => token !== "";
@@ -36,45 +36,45 @@ export function query(params) {
   return text ? `?${text}` : "";
 }
 
-async function ask(method, path, { body, signal } = {}) {
+async function request(method, path, { body, signal } = {}) {
   const sent = token;
   const given = { method, signal, cache: "no-store", credentials: "omit", headers: headers() };
   if (body !== undefined) {
     given.headers["Content-Type"] = "application/json";
     given.body = JSON.stringify(body);
   }
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, given);
+    response = await fetch(path, given);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, "The server does not answer", "The server does not answer.");
+    throw new Problem(0, "No response", "The server did not respond.");
   }
-  if (answer.ok) return answer;
+  if (response.ok) return response;
   let problem = {};
   try {
-    problem = await answer.json();
+    problem = await response.json();
   } catch {
-    // the answer is not from Holdfast
+    // not a response of Holdfast
   }
-  if (answer.status === 401 && sent !== token) throw new DOMException("sent before the login", "AbortError");
-  throw new Problem(answer.status, problem.title || `HTTP ${answer.status}`, problem.detail);
+  if (response.status === 401 && sent !== token) throw new DOMException("sent before the login", "AbortError");
+  throw new Problem(response.status, problem.title || `HTTP ${response.status}`, problem.detail);
 }
 
-export const get = async (path, params, options) => (await ask("GET", path + query(params), options)).json();
-export const post = async (path, body) => (await ask("POST", path, { body })).json();
-export const remove = (path) => ask("DELETE", path);
+export const get = async (path, params, options) => (await request("GET", path + query(params), options)).json();
+export const post = async (path, body) => (await request("POST", path, { body })).json();
+export const remove = (path) => request("DELETE", path);
 export const jobPath = (id, rest = "") => `v1/jobs/${encodeURIComponent(id)}${rest}`;
 
-/** What a job has printed from a position on, and where to go on. */
+/** The output of a job from a position, and the position after it. */
 export async function output(id, position, signal) {
-  const answer = await ask("GET", jobPath(id, "/output") + query({ position }), { signal });
-  return { data: await answer.arrayBuffer(), next: Number(answer.headers.get("Holdfast-Next-Position")) };
+  const response = await request("GET", jobPath(id, "/output") + query({ position }), { signal });
+  return { data: await response.arrayBuffer(), next: Number(response.headers.get("Holdfast-Next-Position")) };
 }
 
-const SILENCE = 40000; // the server says something every 15 seconds
+const IDLE_TIMEOUT = 40000; // milliseconds; the server sends a keep-alive every 15 s
 
-/** The stream of transitions: changed(transitions, missed) as they come, state(live, seconds until the next try). */
+/** The event stream: calls changed(transitions, missed) and state(live, seconds until the next attempt). */
 export class Stream {
   constructor(changed, state) {
     this.changed = changed;
@@ -91,7 +91,7 @@ export class Stream {
     if (this.wake) this.wake();
   }
 
-  /** Try again at once. */
+  /** Reconnect now. */
   retry() {
     if (this.wake) this.wake();
   }
@@ -121,27 +121,27 @@ export class Stream {
     }
   }
 
-  async read(begun) {
+  async read(connected) {
     this.abort = new AbortController();
-    let quiet = setTimeout(() => this.abort.abort(), SILENCE);
+    let idle = setTimeout(() => this.abort.abort(), IDLE_TIMEOUT);
     try {
-      const answer = await fetch("v1/events", {
+      const response = await fetch("v1/events", {
         headers: headers(this.last ? { "Last-Event-ID": this.last } : {}),
         signal: this.abort.signal,
         cache: "no-store",
         credentials: "omit",
       });
-      if (!answer.ok) throw new Problem(answer.status, "The stream of events was refused");
-      begun();
+      if (!response.ok) throw new Problem(response.status, "The event stream was refused");
+      connected();
       this.state(true, 0);
-      const reader = answer.body.getReader();
+      const reader = response.body.getReader();
       const decoder = new TextDecoder();
       let rest = "";
       for (;;) {
         const { done, value } = await reader.read();
         if (done) return;
-        clearTimeout(quiet);
-        quiet = setTimeout(() => this.abort.abort(), SILENCE);
+        clearTimeout(idle);
+        idle = setTimeout(() => this.abort.abort(), IDLE_TIMEOUT);
         const text = rest + decoder.decode(value, { stream: true });
         const end = text.lastIndexOf("\n\n");
         if (end < 0) {
@@ -152,7 +152,7 @@ export class Stream {
         this.parse(text.slice(0, end));
       }
     } finally {
-      clearTimeout(quiet);
+      clearTimeout(idle);
     }
   }
 

@@ -1,50 +1,50 @@
-// Bulk operations: count the jobs, ask for confirmation, then run step by step until done or stopped.
+// Bulk operations: count the jobs, ask for confirmation, then run in steps until done or stopped.
 
 import { get, post } from "./api.js";
 import { h } from "./dom.js";
 import { count, plural } from "./format.js";
-import { button, dialog, say } from "./parts.js";
+import { button, dialog, toast } from "./parts.js";
 
-const WORDS = {
-  cancel: ["Cancel", "cancelled", "Waiting jobs end at once; running ones are asked to stop.", "danger"],
+const ACTIONS = {
+  cancel: ["Cancel", "cancelled", "Waiting jobs are cancelled now. Running jobs are asked to stop.", "danger"],
   retry: [
     "Retry",
     "retried",
-    "Ended jobs start again from attempt 0, their history kept; waiting ones become due now.",
+    "Ended jobs restart at attempt 0 and keep their history. Waiting jobs become due now.",
     "primary",
   ],
   delete: [
     "Delete",
     "deleted",
-    "They are removed for good, with their results and output. Running jobs stay.",
+    "The jobs are deleted permanently, with results and output. Running jobs are skipped.",
     "danger",
   ],
 };
 
 const REASONS = {
-  state: "in a state that does not allow it",
+  state: "in a state that does not allow this",
   moved: "changed concurrently",
-  not_found: "gone",
+  not_found: "not found",
   flow: "needed by a flow, or a flow with nothing to retry",
-  key: "with a key that another unfinished job has",
+  key: "with the key of another unfinished job",
   damaged: "damaged",
   refused: "refused",
   scope: "outside the token's scope",
 };
 
-const why = (reasons) =>
+const reasonText = (reasons) =>
   Object.entries(reasons)
     .map(([name, number]) => `${count(number)} ${REASONS[name] || name}`)
     .join(", ");
 
-/** Jobs of some ids ({ids}) or all that match ({filter}). Resolves with true once something was done. */
+/** Change the jobs of {ids} or all that match {filter}. Resolves with true if the operation was started. */
 export async function change(action, which) {
-  const [verb, done, what, kind] = WORDS[action];
+  const [verb, done, what, kind] = ACTIONS[action];
   let counted = { count: (which.ids || []).length, exact: true };
   if (which.filter) counted = await get("v1/count", which.filter);
   const number = `${counted.exact ? "" : "at least "}${plural(counted.count, "job")}`;
   if (!counted.count) {
-    say("No job matches.");
+    toast("No job matches.");
     return false;
   }
   const sum = { changed: 0, skipped: 0, looked: 0 };
@@ -58,7 +58,7 @@ export async function change(action, which) {
     redraw();
     let cursor = null;
     const filter = which.filter ? { ...which.filter, until: counted.until } : undefined;
-    const all = which.filter ? !Object.keys(which.filter).length : undefined; // the person was asked, with the number
+    const all = which.filter ? !Object.keys(which.filter).length : undefined; // confirmed in the dialog
     try {
       do {
         const step = await post("v1/bulk", { action, ids: which.ids, filter, all, cursor });
@@ -70,9 +70,9 @@ export async function change(action, which) {
     } catch (error) {
       problem = error;
     }
-    const summary = `${plural(sum.changed, "job")} ${done}${sum.skipped ? `, ${count(sum.skipped)} skipped: ${why(reasons)}` : ""}`;
-    if (problem) say(`${summary}, then: ${problem.message}`, "bad");
-    else say(stopped ? `Stopped. ${summary}` : summary);
+    const summary = `${plural(sum.changed, "job")} ${done}${sum.skipped ? `, ${count(sum.skipped)} skipped: ${reasonText(reasons)}` : ""}`;
+    if (problem) toast(`${summary}. Stopped by an error: ${problem.message}`, "bad");
+    else toast(stopped ? `Stopped. ${summary}` : summary);
     close(true);
   }
 
@@ -80,7 +80,7 @@ export async function change(action, which) {
   const answer = await dialog(title, (close, redraw) =>
     h(
       "div",
-      { class: "ask" },
+      { class: "dialog-body" },
       h("h2", {}, running ? `${verb}: ${count(sum.changed + sum.skipped)} of ${number}` : title),
       running
         ? h(
@@ -98,11 +98,11 @@ export async function change(action, which) {
         : h("p", {}, what),
       !running &&
         which.filter &&
-        h("p", { class: "soft" }, "All that match now; jobs that are enqueued from now on are left alone."),
+        h("p", { class: "soft" }, "Includes all jobs that match now, not jobs enqueued later."),
       h(
         "div",
         { class: "buttons" },
-        running ? button("Stop", () => (stopped = true)) : button("Keep as they are", () => close(false)),
+        running ? button("Stop", () => (stopped = true)) : button("Go back", () => close(false)),
         !running && button(`${verb} ${number}`, () => run(close, redraw), { kind }),
       ),
     ),

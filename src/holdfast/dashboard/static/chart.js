@@ -1,4 +1,4 @@
-// Charts in SVG: stacked bars or lines over time, with a reading under the pointer or the arrow keys.
+// SVG charts: stacked bars or lines over time, with the values at the pointer or arrow-key position.
 
 import { date, hour } from "./format.js";
 
@@ -25,7 +25,7 @@ function nice(value) {
 
 /**
  * A chart in an element. `spec`: {label, kind: "bars"|"lines", from, to, step (milliseconds), series: [{name, color,
- * values, area}], format, least (of the scale; without it, whole numbers)}. A value that is null is a gap.
+ * values, area}], format, least (lowest top of the scale; without it, ticks are integers)}. A null value is a gap.
  */
 export class Chart {
   constructor(element, height = 148) {
@@ -187,7 +187,7 @@ export class Chart {
       const dot = document.createElement("i");
       dot.className = `dot fill-${one.color}`;
       const value = one.values[at];
-      row.append(dot, `${one.name}  ${value === null || value === undefined ? "not known" : format(value)}`);
+      row.append(dot, `${one.name}  ${value === null || value === undefined ? "no data" : format(value)}`);
       return row;
     });
     this.reading.replaceChildren(head, ...rows);
@@ -196,7 +196,7 @@ export class Chart {
   }
 }
 
-/** A line without axes, for a row of a table. */
+/** A line without axes, for a table row. */
 export function sparkline(element, values, label) {
   const drawn = values.join();
   if (element.drawn === drawn) return;

@@ -1,4 +1,4 @@
-// Dead letters, by task and error; a group is retried or deleted as one.
+// Dead letters by task and error; retry and delete per group.
 
 import { get } from "./api.js";
 import { change } from "./bulk.js";
@@ -67,17 +67,14 @@ export default function dead(context) {
               ),
             ),
           )
-        : empty(
-            "No dead letters",
-            "Jobs that have failed for good would be kept here until somebody retries or deletes them.",
-          ),
+        : empty("No dead letters", "A job that fails permanently stays here until you retry or delete it."),
       known.groups.length > 0 &&
         h(
           "p",
           { class: "soft window" },
           known.complete
             ? `All ${plural(known.looked, "dead letter")} are shown.`
-            : `Of the newest ${plural(known.looked, "dead letter")}, enqueued since ${line(at(known.back_to))}.`,
+            : `The newest ${plural(known.looked, "dead letter")}, enqueued since ${line(at(known.back_to))}.`,
         ),
     ];
   }

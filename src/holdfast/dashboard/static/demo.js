@@ -1,4 +1,4 @@
-// The demo's button that kills a worker while it runs a job.
+// The demo's button that kills a worker with a running job.
 
 import { post } from "./api.js";
 import { h } from "./dom.js";
@@ -6,7 +6,7 @@ import { button, failed, jobHref, mono } from "./parts.js";
 
 let last = null;
 
-export function killer(context) {
+export function killButton(context) {
   if (!context.has("kill_worker")) return null;
   const kill = async () => {
     try {
@@ -31,9 +31,9 @@ export function killer(context) {
       h(
         "p",
         { role: "status" },
-        `Process ${last.pid} is gone. It ran `,
+        `Process ${last.pid} was killed. Another worker recovers `,
         h("a", { href: jobHref(last.job) }, `${last.type} `, mono(last.job)),
-        ": watch it survive.",
+        ".",
       ),
   );
 }

@@ -1,9 +1,9 @@
-// A small virtual DOM: pages say what they look like, and only what differs is touched. Text is always text.
+// A small virtual DOM: only differences are applied, and text is never parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 const AS_PROPERTY = new Set(["value", "checked", "indeterminate"]);
 
-/** A node: h("a", {class: "name", href: "#/jobs", on: {click}}, "text", child, …). Falsy children are left out. */
+/** A node: h("a", {class: "name", href: "#/jobs", on: {click}}, "text", child, …). Falsy children are skipped. */
 export function h(tag, props, ...children) {
   return { tag, props: props || {}, children: flat(children, []), key: props ? props.key : undefined };
 }
@@ -17,7 +17,7 @@ function flat(children, into) {
   return into;
 }
 
-/** Make an element's content look like these nodes. */
+/** Update an element's content to these nodes. */
 export function render(element, ...nodes) {
   const next = flat(nodes, []);
   reconcile(element, element.tree || [], next, element.namespaceURI === SVG);
@@ -50,7 +50,7 @@ function set(element, name, before, value) {
   } else if (value === null || value === undefined || value === false) {
     element.removeAttribute(name);
   } else if (name === "href" && !/^(#|https:\/\/)/.test(value)) {
-    throw new Error("links lead inside the page");
+    throw new Error("href must be inside the page or https");
   } else {
     element.setAttribute(name, value === true ? "" : value);
   }
@@ -110,11 +110,11 @@ function reconcile(parent, before, after, svg) {
 }
 
 function remove(element) {
-  forget(element);
+  unmount(element);
   element.remove();
 }
 
-function forget(element) {
+function unmount(element) {
   if (element.unmount) element.unmount();
-  for (const child of element.childNodes) forget(child);
+  for (const child of element.childNodes) unmount(child);
 }

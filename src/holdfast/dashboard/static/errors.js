@@ -1,4 +1,4 @@
-// Errors, grouped: the same but for numbers and quoted parts, with first and last seen.
+// Error groups: errors that differ only in numbers and quoted parts.
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
@@ -58,13 +58,13 @@ export default function errors() {
             { class: "groups" },
             known.groups.map((one) => group(one, { href: jobsHref({ error: one.fingerprint }) })),
           )
-        : empty("No errors", "No job among the newest has failed."),
+        : empty("No errors", "None of the newest jobs has failed."),
       h(
         "p",
         { class: "soft window" },
         known.complete
-          ? "All jobs were looked at."
-          : `Among the newest 2,000 jobs, and the newest 10,000 each of failed and dead: ${plural(known.looked, "job")} looked at.`,
+          ? "All jobs were searched."
+          : `Searched ${plural(known.looked, "job")}: the newest 2,000, and the newest 10,000 each of failed and dead.`,
       ),
     ];
   }

@@ -1,4 +1,4 @@
-// Numbers, times and texts of others, for the eye.
+// Formatting of numbers, times and untrusted text.
 
 import { now } from "./api.js";
 
@@ -55,7 +55,7 @@ function coarse(s) {
   return `${Math.floor(s / 86400)} d`;
 }
 
-/** The time of day, with the day where it is another one. */
+/** The time of day, with the date if it is not today. */
 export function at(text) {
   const date = new Date(text);
   const today = new Date(now()).toDateString() === date.toDateString();
@@ -72,12 +72,12 @@ export function bytes(n) {
   return n < 1024 * 1024 ? `${Math.round(n / 1024)} KB` : `${(n / 1024 / 1024).toFixed(1)} MB`;
 }
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what it looks for
+// biome-ignore lint/suspicious/noControlCharactersInRegex: it matches control characters
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what it looks for
+// biome-ignore lint/suspicious/noControlCharactersInRegex: it matches control characters
 const ANSI = /\u001b\[[0-?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]{0,4096}(?:\u0007|\u001b\\)?|\u001b[@-_]/g;
 
-/** Text of others: what would be invisible, or would turn the text around it, is shown as a sign. */
+/** Untrusted text: invisible and direction-changing characters become visible symbols. */
 export function plain(text) {
   return String(text).replace(HIDDEN, (sign) => {
     const code = sign.charCodeAt(0);
@@ -86,13 +86,13 @@ export function plain(text) {
   });
 }
 
-/** One line of it, cut. */
-export function line(text, most = 200) {
-  const first = String(text).slice(0, most + 1);
-  return plain((first.length > most ? `${first.slice(0, most)}…` : first).replace(/[\n\t\r]+/g, " "));
+/** Untrusted text as one line, truncated. */
+export function line(text, max = 200) {
+  const first = String(text).slice(0, max + 1);
+  return plain((first.length > max ? `${first.slice(0, max)}…` : first).replace(/[\n\t\r]+/g, " "));
 }
 
-/** What a terminal would have shown: colours left out, a line that was written over left out too. */
+/** Terminal output as plain text, without ANSI sequences and overwritten lines. */
 export function printed(text) {
   return plain(
     text
@@ -103,7 +103,7 @@ export function printed(text) {
   );
 }
 
-/** JSON for people: indented, and short things on one line. */
+/** Indented JSON. */
 export function json(value) {
   return plain(typeof value === "string" ? JSON.stringify(value) : (JSON.stringify(value, null, 2) ?? "null"));
 }

@@ -1,4 +1,4 @@
-// One job: its history as a timeline, what it was given and gave back, what it prints, and what can be done about it.
+// One job: timeline, arguments, result, output and actions.
 
 import { get, jobPath, output, post, remove } from "./api.js";
 import { h } from "./dom.js";
@@ -20,13 +20,13 @@ import {
   mono,
   muted,
   panel,
-  say,
   state,
+  toast,
   when,
   workerName,
 } from "./parts.js";
 
-const PRINTED = 262144; // characters of output that are kept in the page
+const MAX_OUTPUT = 262144; // characters of output kept in the page
 
 export default function job(context, id) {
   let job = null;
@@ -70,8 +70,8 @@ export default function job(context, id) {
         if (!piece.data.byteLength) break;
         printing.position = piece.next;
         printing.text += printing.decoder.decode(piece.data, { stream: true });
-        if (printing.text.length > PRINTED) {
-          printing.text = printing.text.slice(-PRINTED);
+        if (printing.text.length > MAX_OUTPUT) {
+          printing.text = printing.text.slice(-MAX_OUTPUT);
           printing.cut = true;
         }
       }
@@ -87,20 +87,20 @@ export default function job(context, id) {
     try {
       if (action === "delete") {
         await remove(jobPath(id));
-        say("Job deleted");
+        toast("Job deleted");
         location.hash = "#/jobs";
         return;
       }
       const answer = await post(jobPath(id, `/${action}`), undefined);
       if (action === "cancel")
-        say(
+        toast(
           answer.job.status === "running"
-            ? "It was asked to stop"
+            ? "Cancellation requested"
             : answer.cancelled
               ? "Job cancelled"
-              : "It had ended already",
+              : "Job had already ended",
         );
-      else say("It runs again");
+      else toast("Job queued again");
       context.reload();
     } catch (error) {
       failed(error);
@@ -110,7 +110,7 @@ export default function job(context, id) {
   function actions() {
     const { status } = job;
     const operate = context.may("operate");
-    const done = (job.flow || job.type === "flow") && status === "succeeded"; // a flow goes on from what failed
+    const done = (job.flow || job.type === "flow") && status === "succeeded"; // only failed parts of a flow can be retried
     return h(
       "div",
       { class: "actions" },
@@ -127,9 +127,9 @@ export default function job(context, id) {
           () =>
             act(
               "cancel",
-              "Cancel it",
+              "Cancel job",
               "Cancel this job?",
-              status === "running" ? "It is asked to stop, and may still succeed." : "It ends at once.",
+              status === "running" ? "The job is asked to stop. It may still succeed." : "The job ends now.",
             ),
           { icon: "cancel" },
         ),
@@ -137,7 +137,7 @@ export default function job(context, id) {
         status !== "running" &&
         button(
           "Delete",
-          () => act("delete", "Delete it", "Delete this job?", "It is removed for good, with its result and output."),
+          () => act("delete", "Delete job", "Delete this job?", "It is deleted permanently, with result and output."),
           { icon: "delete", kind: "danger" },
         ),
       button("Copy link", () => copy(location.href, "Link"), { icon: "copy" }),
@@ -147,7 +147,7 @@ export default function job(context, id) {
   function view() {
     const back = h(
       "nav",
-      { class: "crumbs", "aria-label": "Where this is" },
+      { class: "crumbs", "aria-label": "Breadcrumb" },
       h("a", { href: "#/jobs" }, "Jobs"),
       h("span", { "aria-hidden": "true" }, "/"),
       mono(line(id, 60)),
@@ -155,8 +155,8 @@ export default function job(context, id) {
     if (gone)
       return [
         back,
-        h("div", { class: "title" }, h("h1", {}, "There is no such job")),
-        empty("Gone, or never there", "It may have been deleted, or its retention has passed."),
+        h("div", { class: "title" }, h("h1", {}, "Job not found")),
+        empty("No job has this id", "It may have been deleted, or removed after its retention."),
       ];
     if (!job) return [back, ...loading("Job")];
     const open = (name) => () => {
@@ -171,7 +171,7 @@ export default function job(context, id) {
         { class: "title job-title" },
         h("h1", {}, line(job.type, 128)),
         state(job.status),
-        job.cancel_requested && muted("asked to stop"),
+        job.cancel_requested && muted("cancel requested"),
         Object.keys(job.damage || {}).length > 0 && muted("damaged"),
         h("span", { class: "space" }),
         actions(),
@@ -218,9 +218,9 @@ export default function job(context, id) {
               "Output",
               {
                 key: "output",
-                note: printing.cut ? `the last ${bytes(PRINTED)}` : job.status === "running" ? "live" : "",
+                note: printing.cut ? `the last ${bytes(MAX_OUTPUT)}` : job.status === "running" ? "live" : "",
               },
-              printed_(),
+              outputView(),
             ),
           flow &&
             panel(
@@ -229,7 +229,7 @@ export default function job(context, id) {
               h(
                 "p",
                 {},
-                `${job.id}.0 and on: `,
+                `From ${job.id}.0: `,
                 Object.entries(flow.counts).map(([word, count]) => [state(word), ` ${count} `]),
               ),
             ),
@@ -239,13 +239,13 @@ export default function job(context, id) {
           job.steps.length > 0 &&
             panel(
               "Steps",
-              { key: "steps", note: `${job.steps.length}, remembered by every attempt` },
+              { key: "steps", note: `${job.steps.length}, not repeated by later attempts` },
               shown("steps", json(job.steps)),
             ),
           job.checkpoint !== null &&
             panel(
               "Checkpoint",
-              { key: "checkpoint", note: "where the next attempt goes on" },
+              { key: "checkpoint", note: "the next attempt continues here" },
               shown("checkpoint", json(job.checkpoint)),
             ),
           Object.keys(job.meta).length > 0 && panel("Meta", { key: "meta" }, shown("meta", json(job.meta))),
@@ -255,7 +255,7 @@ export default function job(context, id) {
     ];
   }
 
-  function printed_() {
+  function outputView() {
     const text = printed(printing.text);
     return h("pre", {
       class: "output",
@@ -265,7 +265,7 @@ export default function job(context, id) {
         if (element.shownText === text) return;
         element.shownText = text;
         const low = element.scrollHeight - element.scrollTop - element.clientHeight < 40;
-        element.textContent = text || "It has printed nothing.";
+        element.textContent = text || "No output.";
         if (low) element.scrollTop = element.scrollHeight;
       },
       mount: () => () => {},
@@ -295,7 +295,7 @@ export default function job(context, id) {
       ["Queue", h("a", { href: jobsHref({ queue: job.queue }) }, line(job.queue, 128))],
       [
         "Attempt",
-        `${job.attempts} of ${job.max_attempts || "any number"}${job.reset_count ? `, reset ${times(job.reset_count)}` : ""}`,
+        `${job.attempts} of ${job.max_attempts || "unlimited"}${job.reset_count ? `, reset ${times(job.reset_count)}` : ""}`,
       ],
       ["Priority", job.priority ? String(job.priority) : null],
       ["Flow", job.flow ? h("a", { href: jobHref(job.flow), class: "mono breakable" }, line(job.flow, 160)) : null],
@@ -310,7 +310,7 @@ export default function job(context, id) {
       ["Due", ["scheduled", "failed"].includes(job.status) ? when(job.run_at) : null],
       ["Waited", job.started_at ? span(waited()) : null],
       [
-        job.status === "running" ? "Runs for" : "Ran",
+        job.status === "running" ? "Running for" : "Ran",
         job.started_at && (job.finished_at || job.status === "running")
           ? lasted(job.started_at, job.finished_at)
           : null,
@@ -328,7 +328,7 @@ export default function job(context, id) {
       ],
     ];
     return panel(
-      "Facts",
+      "Details",
       { key: "facts" },
       h(
         "dl",
@@ -340,7 +340,7 @@ export default function job(context, id) {
     );
   }
 
-  /** Until its last start: since it was due, or since the attempt before had ended. */
+  /** Seconds before the last start, from when it was due or the previous attempt ended. */
   function waited() {
     const before = job.history.filter((one) => one.fence < job.fence).map((one) => Date.parse(one.ended_at));
     return Math.max(0, (Date.parse(job.started_at) - Math.max(Date.parse(job.run_at), ...before)) / 1000);
@@ -353,7 +353,7 @@ export default function job(context, id) {
     let resets = 0;
     for (const one of job.history) {
       if (one.reset_count > resets)
-        events.push(["queued", "Reset", null, `attempts start again; reset ${one.reset_count}`]);
+        events.push(["queued", "Reset", null, `attempts restart at 0; reset ${one.reset_count}`]);
       resets = Math.max(resets, one.reset_count);
       events.push([
         outcome(one.outcome),
@@ -374,7 +374,7 @@ export default function job(context, id) {
       ]);
     }
     if (job.reset_count > resets)
-      events.push(["queued", "Reset", null, `attempts start again; reset ${job.reset_count}`]);
+      events.push(["queued", "Reset", null, `attempts restart at 0; reset ${job.reset_count}`]);
     if (job.status === "running")
       events.push([
         "running",
@@ -389,7 +389,7 @@ export default function job(context, id) {
       ]);
     else if (job.status === "failed") events.push(["scheduled", "Next attempt", job.run_at, null]);
     else if (job.status === "queued" && job.history.length)
-      events.push(["queued", "Waits for a worker", job.run_at, null]);
+      events.push(["queued", "Waiting for a worker", job.run_at, null]);
     else if (job.status === "cancelled" && (!job.history.length || job.history.at(-1).outcome !== "cancelled"))
       events.push(["cancelled", "Cancelled", job.finished_at, job.error && muted(line(job.error, 200))]);
     return panel(
@@ -436,7 +436,7 @@ const outcome = (word) =>
 const times = (n) => (n === 1 ? "once" : `${n} times`);
 const limitText = (limit) => (limit.key === null ? limit.name : `${limit.name}: ${limit.key}`);
 
-/** What stands between backticks is a command. */
+/** Text in backticks is shown as code. */
 const coded = (text) =>
   line(text, 400)
     .split("`")

@@ -1,4 +1,4 @@
-// Jobs: filters, a search as one types, cursor pages, and what is done to some or to all that match.
+// Jobs: filters, search as you type, cursor pages, and actions on selected or all matching jobs.
 
 import { get, now } from "./api.js";
 import { change } from "./bulk.js";
@@ -31,19 +31,19 @@ const TIMES = [
   ["604800", "Last 7 days"],
 ];
 const ROWS = 50;
-const TYPED = 160; // milliseconds without a key before a search begins
+const TYPING_PAUSE = 160; // milliseconds after the last key until the search starts
 
 export default function jobs(context, search) {
   let filters = read(search);
-  let shown = null; // the filters that the rows on the page were found with
+  let shown = null; // the filters of the rows on the page
   let cursors = [null];
   let found = null;
   let stats = null;
   let chosen = new Set();
-  let all = false; // not only those on the page: whatever matches
+  let all = false; // all matching jobs are selected, not only those of the page
   let matching = null;
   let timer = 0;
-  let asking = null;
+  let abort = null;
   const tasks = new Set();
   let focus = search.has("find");
 
@@ -59,8 +59,8 @@ export default function jobs(context, search) {
     };
   }
 
-  /** The filter as the API takes it. */
-  function wanted() {
+  /** The filter in the form of the API. */
+  function apiFilter() {
     const { since, ...rest } = filters;
     const made = {};
     for (const [name, value] of Object.entries(rest)) {
@@ -72,14 +72,14 @@ export default function jobs(context, search) {
   }
 
   async function load() {
-    if (asking) asking.abort();
-    asking = new AbortController();
+    if (abort) abort.abort();
+    abort = new AbortController();
     const cursor = cursors.at(-1);
     const asked = filters;
-    const counting = get("v1/stats", null, { signal: asking.signal });
+    const counting = get("v1/stats", null, { signal: abort.signal });
     counting.catch(() => {}); // reported below
     try {
-      found = await get("v1/search", { ...wanted(), limit: ROWS, cursor }, { signal: asking.signal });
+      found = await get("v1/search", { ...apiFilter(), limit: ROWS, cursor }, { signal: abort.signal });
     } catch (error) {
       if (error.name !== "AbortError") shown = asked;
       throw error;
@@ -98,11 +98,11 @@ export default function jobs(context, search) {
     context.replace(jobsHref(filters));
     context.draw();
     clearTimeout(timer);
-    if (typed) timer = setTimeout(context.reload, TYPED);
+    if (typed) timer = setTimeout(context.reload, TYPING_PAUSE);
     else context.reload();
   }
 
-  function turn(by) {
+  function changePage(by) {
     if (by > 0) cursors.push(found.cursor);
     else cursors.pop();
     shown = null;
@@ -122,7 +122,7 @@ export default function jobs(context, search) {
     matching = null;
     context.draw();
     try {
-      matching = await get("v1/count", wanted());
+      matching = await get("v1/count", apiFilter());
     } catch (error) {
       failed(error);
     }
@@ -131,7 +131,7 @@ export default function jobs(context, search) {
 
   async function act(action) {
     try {
-      if (await change(action, all ? { filter: wanted() } : { ids: [...chosen] })) {
+      if (await change(action, all ? { filter: apiFilter() } : { ids: [...chosen] })) {
         chosen = new Set();
         all = false;
         cursors = [null];
@@ -270,8 +270,7 @@ export default function jobs(context, search) {
   function listing() {
     const { jobs } = found;
     const total = stats ? Object.values(stats.counts).reduce((a, b) => a + b, 0) : 1;
-    if (!total && !jobs.length)
-      return empty("No jobs yet", "Enqueue a first one, and start a worker that runs it:", FIRST_JOB);
+    if (!total && !jobs.length) return empty("No jobs yet", "Enqueue a job and start a worker:", FIRST_JOB);
     return [
       selection(),
       jobs.length
@@ -297,8 +296,8 @@ export default function jobs(context, search) {
             h("tbody", {}, jobs.map(row)),
           )
         : empty(
-            found.cursor ? "Nothing found yet" : "No job matches",
-            found.cursor ? null : "Try fewer filters, or another word.",
+            found.cursor ? "No match yet" : "No job matches",
+            found.cursor ? null : "Use fewer filters or another search text.",
           ),
       pages(),
     ];
@@ -356,7 +355,7 @@ export default function jobs(context, search) {
         `${job.attempts}`,
         muted(job.max_attempts ? ` / ${job.max_attempts}` : ""),
       ),
-      h("td", { class: "when-cell" }, moved(job)),
+      h("td", { class: "when-cell" }, stateTime(job)),
       h(
         "td",
         { class: "right num ran-cell" },
@@ -367,8 +366,8 @@ export default function jobs(context, search) {
     );
   }
 
-  /** The moment that counts in its state. */
-  function moved(job) {
+  /** The time that matters for the job's state. */
+  function stateTime(job) {
     if (ENDED.has(job.status)) return when(job.finished_at || job.created_at);
     if (job.status === "running")
       return h(
@@ -386,8 +385,8 @@ export default function jobs(context, search) {
     const shown = found.jobs.length;
     const many = all
       ? matching
-        ? `${matching.exact ? "All" : "At least"} ${plural(matching.count, "job")} that match`
-        : "All that match"
+        ? `${matching.exact ? "All" : "At least"} ${plural(matching.count, "matching job")}`
+        : "All matching jobs"
       : plural(chosen.size, "job");
     return h(
       "div",
@@ -396,7 +395,7 @@ export default function jobs(context, search) {
       !all &&
         chosen.size === shown &&
         (found.cursor || cursors.length > 1) &&
-        h("button", { type: "button", class: "link", on: { click: selectAll } }, "Select all that match"),
+        h("button", { type: "button", class: "link", on: { click: selectAll } }, "Select all matching jobs"),
       h("span", { class: "space" }),
       button("Retry", () => act("retry"), { icon: "retry" }),
       button("Cancel", () => act("cancel"), { icon: "cancel" }),
@@ -407,22 +406,22 @@ export default function jobs(context, search) {
 
   function pages() {
     const ended = found.cursor && found.jobs.length < ROWS;
-    const narrow = filters.text || filters.error || filters.since;
+    const searched = filters.text || filters.error || filters.since;
     return h(
       "div",
       { class: "pages" },
       h(
         "span",
         { class: "soft", role: "status" },
-        narrow
-          ? `Looked at ${plural(found.looked, "job")}${found.back_to ? `, enqueued since ${at(found.back_to)}` : ""}.`
+        searched
+          ? `Searched ${plural(found.looked, "job")}${found.back_to ? `, enqueued since ${at(found.back_to)}` : ""}.`
           : cursors.length > 1
             ? `Page ${cursors.length}`
             : "",
       ),
       h("span", { class: "space" }),
-      button("Newer", () => turn(-1), { disabled: cursors.length === 1 }),
-      button(ended ? "Look further" : "Older", () => turn(1), { disabled: !found.cursor }),
+      button("Newer", () => changePage(-1), { disabled: cursors.length === 1 }),
+      button(ended ? "Search further" : "Older", () => changePage(1), { disabled: !found.cursor }),
     );
   }
 
@@ -440,7 +439,7 @@ export default function jobs(context, search) {
     },
     stop: () => {
       clearTimeout(timer);
-      asking?.abort();
+      abort?.abort();
     },
   };
 }

@@ -1,4 +1,4 @@
-// The frame around the pages: who is logged in, where one is, what the keys do, and whether the line is up.
+// The shell of all pages: login, navigation, keyboard shortcuts, refresh and connection state.
 
 import { get, hasToken, Stream, setClock, useToken } from "./api.js";
 import dead from "./dead.js";
@@ -28,34 +28,34 @@ const KEYS = [
   ["Enter", "open the row"],
   ["x", "select the row"],
   ["g then o, b, q, s, w, d, e", "go to overview, jobs, queues, schedules, workers, dead letters, errors"],
-  ["?", "this list"],
+  ["?", "show this list"],
 ];
-const EVERY = 5000; // milliseconds after which a page is read again even where nothing moved
-const SOONEST = 900; // milliseconds between two readings, however much moves
+const REFRESH_EVERY = 5000; // milliseconds between refreshes if nothing changes
+const MIN_INTERVAL = 900; // minimum milliseconds between two refreshes
 
 const root = document.getElementById("app");
 const shell = {
   me: null, // {roles, version, store, extras}
-  refused: null, // why the login did not work
+  refused: null, // the reason of a failed login
   page: null,
   name: "",
-  line: { live: true, wait: 0 }, // of the stream of events
-  unread: false, // the last reading failed for want of an answer
-  readAt: 0,
+  connection: { live: true, wait: 0 }, // of the event stream
+  unreachable: false, // the last refresh got no response
+  refreshedAt: 0,
   took: 0,
-  reading: false,
+  refreshing: false,
   dirty: false,
   problem: null,
 };
 let stream = null;
 let drawing = 0;
 
-/** What a page is given: who asks, and how it is drawn and read again. */
+/** What a page gets: roles, extras, and functions to redraw and refresh it. */
 const context = {
   may: (role) => shell.me?.roles.includes(role) ?? false,
   has: (extra) => shell.me?.extras.includes(extra) ?? false,
   draw,
-  reload: () => read(true),
+  reload: () => refresh(true),
   replace(hash) {
     history.replaceState(null, "", hash);
   },
@@ -125,13 +125,13 @@ function sidebar() {
     h(
       "div",
       { class: "foot" },
-      h("p", { class: `line ${live ? "live" : "lost"}` }, live ? "Live" : "Connection lost"),
+      h("p", { class: `connection ${live ? "live" : "lost"}` }, live ? "Live" : "Connection lost"),
       h("p", { class: "soft where" }, `${me.store} · ${me.version}${context.may("operate") ? "" : " · read-only"}`),
       h(
         "div",
         { class: "tools" },
-        tool("sun", "Light, dark or as the system", switchTheme),
-        tool("help", "Keys", help),
+        tool("sun", "Theme: light, dark or system", switchTheme),
+        tool("help", "Keyboard shortcuts", help),
         hasToken() && tool("leave", "Log out", logOut),
       ),
     ),
@@ -146,20 +146,20 @@ function logOut() {
   location.reload();
 }
 
-function tryNow() {
+function retryNow() {
   stream.retry();
-  read(true);
+  refresh(true);
 }
 
 function banner() {
-  const { line, problem } = shell;
+  const { connection, problem } = shell;
   if (!up()) {
-    const wait = line.wait === null ? "" : " Trying again in a moment; what you see may be old.";
+    const wait = connection.wait === null ? "" : " Retrying; the data shown may be outdated.";
     return h(
       "div",
       { class: "banner bad", role: "alert", key: "lost" },
       h("span", {}, `Connection lost.${wait}`),
-      button("Try now", tryNow, { kind: "small" }),
+      button("Retry now", retryNow, { kind: "small" }),
     );
   }
   if (problem)
@@ -167,54 +167,54 @@ function banner() {
       "div",
       { class: "banner bad", role: "alert", key: "problem" },
       h("span", {}, plain(problem.message)),
-      button("Try again", () => read(true), { kind: "small" }),
+      button("Try again", () => refresh(true), { kind: "small" }),
     );
   return null;
 }
 
-// -- reading
+// -- refresh
 
-/** Read the page's data again: now, or as soon as is decent. */
-async function read(now = false) {
+/** Load the page's data again: now, or after the minimum interval. */
+async function refresh(now = false) {
   const { page } = shell;
   if (!page || (shell.refused !== null && !now)) return;
-  if (shell.reading && !now) {
+  if (shell.refreshing && !now) {
     shell.dirty = true;
     return;
   }
-  shell.reading = true;
+  shell.refreshing = true;
   shell.dirty = false;
   const began = performance.now();
   try {
     await page.load();
     if (page === shell.page) shell.problem = null;
-    shell.unread = false;
+    shell.unreachable = false;
   } catch (error) {
     if (error.name === "AbortError") return;
-    if (error.status === 401) return ask(hasToken() ? error.message : "");
+    if (error.status === 401) return showLogin(hasToken() ? error.message : "");
     if (page === shell.page && error.status !== 0) shell.problem = error;
-    if (error.status === 0) shell.unread = true;
+    if (error.status === 0) shell.unreachable = true;
   } finally {
-    shell.readAt = performance.now();
-    shell.took = shell.readAt - began;
-    shell.reading = false;
+    shell.refreshedAt = performance.now();
+    shell.took = shell.refreshedAt - began;
+    shell.refreshing = false;
     if (page === shell.page) draw();
   }
 }
 
-const up = () => shell.line.live && !shell.unread;
+const up = () => shell.connection.live && !shell.unreachable;
 
-/** Four times a second: is it time to read again? And once a second the ages go on. */
+/** Runs every 250 ms: refreshes if due, and redraws once a second to update ages. */
 let ticks = 0;
 function tick() {
   if (document.hidden || !shell.page) return;
-  const since = performance.now() - shell.readAt;
-  const soonest = Math.max(SOONEST, shell.took * 4);
+  const since = performance.now() - shell.refreshedAt;
+  const interval = Math.max(MIN_INTERVAL, shell.took * 4);
   if (
-    !shell.reading &&
-    ((shell.dirty && since > soonest) || since > Math.max(shell.page.every || EVERY, shell.took * 4))
+    !shell.refreshing &&
+    ((shell.dirty && since > interval) || since > Math.max(shell.page.every || REFRESH_EVERY, shell.took * 4))
   )
-    read();
+    refresh();
   ticks += 1;
   if (ticks % 4 === 0) draw();
 }
@@ -226,15 +226,15 @@ function changed(transitions, missed) {
   } else shell.dirty = true;
 }
 
-function lineState(live, wait, error) {
-  if (error && error.status === 401) return ask("This token is no longer known here.");
-  const back = live && !shell.line.live;
-  shell.line = { live, wait };
-  if (back) read(true);
+function connectionState(live, wait, error) {
+  if (error && error.status === 401) return showLogin("The token is no longer valid. Log in with another one.");
+  const back = live && !shell.connection.live;
+  shell.connection = { live, wait };
+  if (back) refresh(true);
   draw();
 }
 
-// -- where one is
+// -- routing
 
 function route() {
   const hash = location.hash.replace(/^#\/?/, "");
@@ -244,29 +244,29 @@ function route() {
   const where = id === undefined ? known[0] : hash;
   if (where === shell.where && shell.page.query) {
     shell.page.query(new URLSearchParams(search));
-    return read(true);
+    return refresh(true);
   }
   if (shell.page?.stop) shell.page.stop();
   let decoded = id;
   try {
     decoded = id === undefined ? undefined : decodeURIComponent(id);
   } catch {
-    // an address that somebody mistyped is taken as it stands
+    // malformed percent-encoding: the id is used as it is
   }
   shell.name = known[0];
   shell.where = where;
   shell.problem = null;
   shell.page = known[0] === "jobs" && decoded ? job(context, decoded) : known[2](context, new URLSearchParams(search));
-  shell.reading = false;
-  held = [];
+  shell.refreshing = false;
+  pendingKeys = [];
   window.scrollTo(0, 0);
   draw();
-  read(true);
+  refresh(true);
 }
 
 // -- login
 
-function ask(why) {
+function showLogin(why) {
   if (stream) stream.stop();
   stream = null;
   shell.me = null;
@@ -300,13 +300,13 @@ function login() {
         mount: (element) => queueMicrotask(() => element.focus()),
       }),
       h("button", { type: "submit", class: "button primary" }, "Log in"),
-      h("p", { class: "soft" }, "It is kept in this tab alone. To make one:"),
+      h("p", { class: "soft" }, "The token is stored for this tab only. Create one with:"),
       h("pre", {}, "holdfast token create --role read --role operate"),
     ),
   );
 }
 
-// -- keys and looks
+// -- keyboard and theme
 
 function switchTheme() {
   const order = ["", "light", "dark"];
@@ -317,11 +317,11 @@ function switchTheme() {
 
 function help() {
   if (document.querySelector("dialog")) return;
-  dialog("Keys", (close) =>
+  dialog("Keyboard shortcuts", (close) =>
     h(
       "div",
-      { class: "ask" },
-      h("h2", {}, "Keys"),
+      { class: "dialog-body" },
+      h("h2", {}, "Keyboard shortcuts"),
       h(
         "dl",
         { class: "keys" },
@@ -366,20 +366,20 @@ function key(event) {
     const search = document.querySelector("input[type=search]");
     if (search) search.focus();
     else location.hash = "#/jobs?find";
-  } else if (shell.page.loading?.() && (LIST_KEYS[event.key] || (event.key === "Enter" && held.length)))
-    held.push(event.key);
+  } else if (shell.page.loading?.() && (LIST_KEYS[event.key] || (event.key === "Enter" && pendingKeys.length)))
+    pendingKeys.push(event.key);
   else if (!LIST_KEYS[event.key] || !LIST_KEYS[event.key]()) return;
   event.preventDefault();
 }
 
 const LIST_KEYS = { j: () => move(1), k: () => move(-1), x: select };
-let held = []; // keys for a list that is still being read
+let pendingKeys = []; // pressed while the list is loading
 
-/** Keys that were pressed while the list was read are meant for the list that came. */
+/** Apply the keys that were pressed while the list was loading. */
 function replay() {
-  if (!held.length || shell.page.loading?.()) return;
-  const keys = held;
-  held = [];
+  if (!pendingKeys.length || shell.page.loading?.()) return;
+  const keys = pendingKeys;
+  pendingKeys = [];
   for (const one of keys) one === "Enter" ? document.activeElement.click() : LIST_KEYS[one]();
 }
 
@@ -390,7 +390,7 @@ function select() {
   return Boolean(box);
 }
 
-/** Rows are links: the focus is the cursor, so that Enter and screen readers know it too. */
+/** Rows are links: the cursor is the focus, so that Enter and screen readers use it. */
 function move(by) {
   const rows = [...document.querySelectorAll("[data-row]")];
   if (!rows.length) return false;
@@ -401,39 +401,36 @@ function move(by) {
   return true;
 }
 
-// -- begin
+// -- start
 
 async function start() {
   let me;
-  const asking = get("v1/me");
-  route(); // its data are read meanwhile, and shown once it is known who asks
+  const loadingMe = get("v1/me");
+  route(); // loads the page's data in parallel; it is shown after the roles are known
   try {
-    me = await asking;
+    me = await loadingMe;
   } catch (error) {
     if (error.name === "AbortError") return;
-    if (error.status === 401) return ask(hasToken() ? error.message : "");
+    if (error.status === 401) return showLogin(hasToken() ? error.message : "");
     if (error.status === 0) {
-      shell.unread = false;
-      render(
-        root,
-        h("main", { class: "login" }, h("p", { class: "panel" }, "The server does not answer. Trying again…")),
-      );
+      shell.unreachable = false;
+      render(root, h("main", { class: "login" }, h("p", { class: "panel" }, "The server did not respond. Retrying…")));
       return setTimeout(start, 2000);
     }
     return failed(error);
   }
-  if (!me.roles.includes("read")) return ask("This token may not look: it lacks the role read.");
+  if (!me.roles.includes("read")) return showLogin("This token lacks the role read. Log in with a token that has it.");
   setClock(me.now);
   shell.me = me;
   shell.refused = null;
   if (stream) stream.stop();
-  stream = new Stream(changed, lineState);
+  stream = new Stream(changed, connectionState);
   draw();
 }
 
 document.documentElement.dataset.theme = localStorage.getItem("holdfast.theme") || "";
 window.addEventListener("hashchange", () => shell.me && route());
 window.addEventListener("keydown", key);
-document.addEventListener("visibilitychange", () => !document.hidden && read());
+document.addEventListener("visibilitychange", () => !document.hidden && refresh());
 setInterval(tick, 250);
 start();

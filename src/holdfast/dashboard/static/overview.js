@@ -1,8 +1,8 @@
-// Overview: what needs attention first, then counts, then how it went over time.
+// Overview: problems first, then counts, then charts.
 
 import { get, now } from "./api.js";
 import { Chart } from "./chart.js";
-import { killer } from "./demo.js";
+import { killButton } from "./demo.js";
 import { h } from "./dom.js";
 import { age, brief, count, line, plural, span } from "./format.js";
 import { empty, FIRST_JOB, jobsHref, loading, panel, state, when } from "./parts.js";
@@ -15,19 +15,19 @@ const RANGES = [
   ["7 d", 604800, 7200],
 ];
 const SHOWN = ["queued", "running", "scheduled", "failed", "dead", "succeeded", "cancelled"];
-const LATE = 300; // seconds after which a queue that is served counts as behind
-const KEPT = "holdfast.range";
+const LATE = 300; // seconds that the oldest job waits before its queue counts as behind
+const RANGE_KEY = "holdfast.range";
 
 export default function overview(context) {
   const known = { stats: null, workers: [], errors: null, rates: [], hour: [], depths: [], read: 0 };
-  let range = RANGES.findIndex(([label]) => label === sessionStorage.getItem(KEPT));
+  let range = RANGES.findIndex(([label]) => label === sessionStorage.getItem(RANGE_KEY));
   if (range < 0) range = 1;
-  let troubles = -Infinity;
+  let errorsLoadedAt = -Infinity;
 
   async function load() {
     const [, since, step] = RANGES[range];
     const asked = range;
-    const late = performance.now() - troubles > 8000; // groups of errors are the dearest, and change the slowest
+    const late = performance.now() - errorsLoadedAt > 8000; // error groups are the slowest query and change slowly
     const waiting = late ? get("v1/errors") : null;
     if (late) waiting.catch(() => {}); // reported below
     const [stats, workers, rates, depths, hour] = await Promise.all([
@@ -49,12 +49,12 @@ export default function overview(context) {
     if (!late) return;
     context.draw();
     known.errors = await waiting;
-    troubles = performance.now();
+    errorsLoadedAt = performance.now();
   }
 
   function choose(index) {
     range = index;
-    sessionStorage.setItem(KEPT, RANGES[index][0]);
+    sessionStorage.setItem(RANGE_KEY, RANGES[index][0]);
     context.draw();
     context.reload();
   }
@@ -64,8 +64,8 @@ export default function overview(context) {
     if (!stats) return loading("Overview");
     const total = Object.values(stats.counts).reduce((a, b) => a + b, 0);
     if (!total && !known.rates.length)
-      return [head(), empty("No jobs yet", "Enqueue a first one, and start a worker that runs it:", FIRST_JOB)];
-    return [head(), attention(known), numbers(stats), killer(context), charts()];
+      return [head(), empty("No jobs yet", "Enqueue a job and start a worker:", FIRST_JOB)];
+    return [head(), attention(known), numbers(stats), killButton(context), charts()];
   }
 
   function head() {
@@ -75,7 +75,7 @@ export default function overview(context) {
       h("h1", {}, "Overview"),
       h(
         "div",
-        { class: "segments", role: "group", "aria-label": "Time shown in the charts" },
+        { class: "segments", role: "group", "aria-label": "Time range of the charts" },
         RANGES.map(([label], index) =>
           h(
             "button",
@@ -97,7 +97,7 @@ export default function overview(context) {
     const perMinute = (one) => one.count.map((value) => value / minutes);
     const all = sums(known.rates, axis, null);
     const mean = (one, name) => one[name].map((value, i) => (one.count[i] ? value / one.count[i] : null));
-    const depth = noted(known.depths, axis, known.stats);
+    const depth = depthSeries(known.depths, axis, known.stats);
     const total = (one) => one.count.reduce((a, b) => a + b, 0);
     const ran = all.count.reduce((a, b) => a + b, 0);
     const waited = all.waited.reduce((a, b) => a + b, 0);
@@ -127,7 +127,7 @@ export default function overview(context) {
         label: `Queue depth, ${what}: ${plural(known.stats.counts.queued, "job")} queued now`,
         series: [{ name: "queued", color: "queued", values: depth, area: true }],
       }),
-      chart("Latency", ran ? `mean wait ${span(waited / ran)} · mean run ${span(took / ran)}` : "nothing ended", {
+      chart("Latency", ran ? `mean wait ${span(waited / ran)} · mean run ${span(took / ran)}` : "no job ended", {
         ...axis,
         kind: "lines",
         least: 0.01,
@@ -166,7 +166,7 @@ function chart(title, note, spec) {
   );
 }
 
-/** The steps of a range, the last being the one that runs. */
+/** The time steps of a range; the last is the current one. */
 function timeline(read, since, step) {
   const wide = step * 1000;
   const to = Math.floor(read / wide) * wide + wide;
@@ -186,7 +186,7 @@ function sums(rates, { from, to, step }, outcomes) {
   return made;
 }
 
-function noted(depths, { from, to, step }, stats) {
+function depthSeries(depths, { from, to, step }, stats) {
   const size = Math.round((to - from) / step);
   const values = new Array(size).fill(null);
   for (const one of depths) {
@@ -241,14 +241,14 @@ function numbers(stats) {
           "a",
           { href: oldest ? jobsHref({ state: "queued", queue: oldest[1] }) : "#/queues" },
           h("b", { class: "num" }, oldest ? span(Math.max(0, age(oldest[0]))) : "–"),
-          h("span", { class: "soft" }, oldest ? `oldest, ${line(oldest[1], 24)}` : "nothing waits"),
+          h("span", { class: "soft" }, oldest ? `oldest, ${line(oldest[1], 24)}` : "no job waiting"),
         ),
       ),
     ),
   );
 }
 
-/** What a person should look at first, the worst first. */
+/** Problems, most severe first. */
 function attention({ stats, workers, errors, hour }) {
   const found = [];
   const serving = workers.filter((one) => one.kind === "worker");
@@ -260,25 +260,19 @@ function attention({ stats, workers, errors, hour }) {
     const name = line(queue.name, 60);
     const where = jobsHref({ state: "queued", queue: queue.name });
     const late = queue.oldest ? age(queue.oldest) : 0;
-    if (queue.paused)
-      found.push([
-        "warn",
-        "Paused",
-        `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}`,
-        "#/queues",
-      ]);
+    if (queue.paused) found.push(["warn", "Paused", `Queue ${name}: ${plural(waiting, "job")} waiting`, "#/queues"]);
     else if (!serving.some((one) => one.queues.includes(queue.name)))
       found.push([
         "bad",
         "No worker",
-        `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}, and no live worker serves it`,
+        `Queue ${name}: ${plural(waiting, "job")} waiting, no live worker serves it`,
         where,
       ]);
     else if (late > LATE)
-      found.push(["warn", "Behind", `Queue ${name}: its oldest job has waited ${span(late)}`, where]);
+      found.push(["warn", "Behind", `Queue ${name}: the oldest job has waited ${span(late)}`, where]);
   }
   const died = hour.filter((one) => one.outcome === "dead").reduce((sum, one) => sum + one.count, 0);
-  if (died) found.push(["bad", "Dead letters", `${plural(died, "job")} died within the last hour`, "#/dead"]);
+  if (died) found.push(["bad", "Dead letters", `${plural(died, "job")} became dead in the last hour`, "#/dead"]);
   const recent = (errors ? errors.groups : []).filter((one) => age(one.last_seen) < 3600);
   for (const one of recent.slice(0, 3))
     found.push([
@@ -290,7 +284,7 @@ function attention({ stats, workers, errors, hour }) {
       one.last_seen,
     ]);
   if (recent.length > 3)
-    found.push(["warn", "Failing", `${plural(recent.length - 3, "more error")} within the last hour`, "#/errors"]);
+    found.push(["warn", "Failing", `${plural(recent.length - 3, "more error group")} in the last hour`, "#/errors"]);
   found.sort((a, b) => (a[0] === "bad" ? 0 : 1) - (b[0] === "bad" ? 0 : 1));
   if (!found.length)
     return h(

@@ -1,4 +1,4 @@
-// The pieces that pages share: states, links, tables of facts, dialogs, and what is said in passing.
+// Shared components: states, links, panels, dialogs and toasts.
 
 import { h, render } from "./dom.js";
 import { age, ago, at, line, plain, span } from "./format.js";
@@ -9,7 +9,7 @@ export const ENDED = new Set(["succeeded", "dead", "cancelled"]);
 export const state = (name, more) => h("span", { class: `state ${name}` }, name, more);
 export const muted = (...text) => h("span", { class: "soft" }, ...text);
 export const mono = (text, title) => h("span", { class: "mono", title }, text);
-/** A page that has nothing to show yet but its heading. */
+/** A page before its data is loaded. */
 export const loading = (title) => [
   h("div", { class: "title" }, h("h1", {}, title)),
   h("p", { class: "loading" }, "Loading…"),
@@ -24,7 +24,7 @@ export function jobsHref(filters) {
   return `#/jobs?${made}`;
 }
 
-/** A moment, seen from now; the exact time on hover. */
+/** A relative time; the exact time is the tooltip. */
 export function when(time, word) {
   if (!time) return muted("–");
   return h("time", { datetime: time, title: exact(time) }, word ? `${word} ` : "", ago(time));
@@ -32,12 +32,12 @@ export function when(time, word) {
 
 export const exact = (time) => `${at(time)}  (${new Date(time).toISOString()})`;
 
-/** How long something took, or has taken until now. */
+/** The duration from one time to another, or until now. */
 export const lasted = (from, to) => span(to ? (Date.parse(to) - Date.parse(from)) / 1000 : age(from));
 
 export const shortId = (id) => (id.length > 13 ? `${line(id, 60).slice(0, 8)}…${line(id.slice(-4), 4)}` : line(id, 13));
 
-/** A worker's id in few words: node and pid. */
+/** The short form of a worker id: node and pid. */
 export function workerName(id) {
   const parts = String(id).split(":");
   return parts.length < 3 ? line(id, 40) : `${line(parts.slice(0, -2).join(":"), 30)} · ${line(parts.at(-2), 10)}`;
@@ -97,7 +97,7 @@ export function panel(title, props, ...content) {
   );
 }
 
-/** What to do where there is nothing to see. */
+/** The placeholder of an empty page, with a command to start with. */
 export const empty = (title, text, command) =>
   h(
     "div",
@@ -133,7 +133,7 @@ export function bar(done, total, note) {
 
 const LONG = 20000;
 
-/** Text of any length in a box of its own; what is very long is cut until asked for. */
+/** Text in a box, truncated to LONG characters until expanded. */
 export function block(text, opened, open, props = {}) {
   const cut = !opened && text.length > LONG;
   return h(
@@ -144,23 +144,23 @@ export function block(text, opened, open, props = {}) {
   );
 }
 
-// -- what is said in passing
+// -- toasts
 
-let fading = null;
+let hideTimer = null;
 
-export function say(text, kind = "") {
-  const place = document.getElementById("said");
+export function toast(text, kind = "") {
+  const place = document.getElementById("toasts");
   render(place, h("div", { class: `toast ${kind}` }, plain(text)));
-  clearTimeout(fading);
-  fading = setTimeout(() => render(place), kind === "bad" ? 9000 : 5000);
+  clearTimeout(hideTimer);
+  hideTimer = setTimeout(() => render(place), kind === "bad" ? 9000 : 5000);
 }
 
-export const failed = (error) => error.name !== "AbortError" && say(error.message, "bad");
+export const failed = (error) => error.name !== "AbortError" && toast(error.message, "bad");
 
 export async function copy(text, what) {
   try {
     await navigator.clipboard.writeText(text);
-    say(`${what} copied`);
+    toast(`${what} copied`);
   } catch {
     window.prompt(`Copy the ${what.toLowerCase()}:`, text);
   }
@@ -168,7 +168,7 @@ export async function copy(text, what) {
 
 // -- dialogs
 
-/** A modal dialog; `content` draws it, again whenever `redraw` is called. Resolves with what `close` is given. */
+/** A modal dialog; `redraw` calls `content` again. Resolves with the argument of `close`. */
 export function dialog(label, content) {
   const element = document.createElement("dialog");
   element.setAttribute("aria-label", label);
@@ -191,18 +191,18 @@ export function dialog(label, content) {
   });
 }
 
-/** Ask before something is done: true if it shall be. */
+/** Ask for confirmation; resolves with true if confirmed. */
 export function confirm(title, text, label, kind = "danger") {
   return dialog(title, (close) =>
     h(
       "div",
-      { class: "ask" },
+      { class: "dialog-body" },
       h("h2", {}, title),
       text && h("p", {}, text),
       h(
         "div",
         { class: "buttons" },
-        button("Keep as it is", () => close(false)),
+        button("Go back", () => close(false)),
         button(label, () => close(true), { kind }),
       ),
     ),

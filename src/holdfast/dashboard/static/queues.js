@@ -1,12 +1,12 @@
-// Queues: how deep, how fast, how late; pause and resume; and the tasks that are paused, whatever their queue.
+// Queues: depth, rates and latency; pause and resume; and paused tasks.
 
 import { get, post } from "./api.js";
 import { sparkline } from "./chart.js";
 import { h } from "./dom.js";
 import { age, brief, count, line, span } from "./format.js";
-import { button, confirm, empty, FIRST_JOB, failed, jobsHref, loading, muted, say, when } from "./parts.js";
+import { button, confirm, empty, FIRST_JOB, failed, jobsHref, loading, muted, toast, when } from "./parts.js";
 
-const SPAN = 900; // seconds that rates and latencies are of
+const SPAN = 900; // seconds over which rates and latencies are computed
 
 export default function queues(context) {
   let known = null;
@@ -29,15 +29,15 @@ export default function queues(context) {
         if (
           !(await confirm(
             `Pause ${line(queue.name, 60)}?`,
-            "Its jobs wait until it is resumed; those that run go on.",
-            "Pause it",
+            "Its jobs wait until the queue is resumed. Running jobs continue.",
+            "Pause queue",
             "primary",
           ))
         )
           return;
         await post(`${path}/pause`);
       }
-      say(`${queue.name} ${queue.paused ? "resumed" : "paused"}`);
+      toast(`Queue ${queue.name} ${queue.paused ? "resumed" : "paused"}`);
       context.reload();
     } catch (error) {
       failed(error);
@@ -47,7 +47,7 @@ export default function queues(context) {
   async function resume({ task, where }) {
     try {
       await post(`v1/tasks/${encodeURIComponent(task)}/resume`, { where });
-      say(`${task} resumed`);
+      toast(`Task ${task} resumed`);
       context.reload();
     } catch (error) {
       failed(error);
@@ -120,7 +120,7 @@ export default function queues(context) {
       h("td", { class: "right num", "data-label": "Mean run" }, done ? span(sum("ran") / done) : muted("–")),
       h(
         "td",
-        { class: "right num", "data-label": "Oldest waits" },
+        { class: "right num", "data-label": "Oldest" },
         queue.oldest ? span(Math.max(0, age(queue.oldest))) : muted("–"),
       ),
       h("td", { class: "right num", "data-label": "Workers" }, serving || muted("0")),
@@ -143,7 +143,7 @@ export default function queues(context) {
         "div",
         { class: "title" },
         h("h1", {}, "Queues"),
-        h("p", { class: "soft" }, "Rates and times of the last 15 minutes."),
+        h("p", { class: "soft" }, "Rates and times are over the last 15 minutes."),
       ),
       known.queues.length
         ? h(
@@ -178,7 +178,7 @@ export default function queues(context) {
               h("tbody", {}, known.queues.map(row)),
             ),
           )
-        : empty("No queues yet", "A queue is there as soon as it has a job:", FIRST_JOB),
+        : empty("No queues yet", "The first job of a queue creates it:", FIRST_JOB),
       known.tasks.length > 0 &&
         h(
           "div",

@@ -1,4 +1,4 @@
-// Schedules: what is enqueued by the clock, when it ran last and runs next; run now, pause and resume, delete.
+// Schedules with their last and next runs; run now, pause and resume, delete.
 
 import { get, post, remove } from "./api.js";
 import { h } from "./dom.js";
@@ -13,12 +13,12 @@ import {
   jobsHref,
   loading,
   muted,
-  say,
   shortId,
+  toast,
   when,
 } from "./parts.js";
 
-const LATE = 60; // seconds after which a run that was not made counts as late
+const LATE = 60; // seconds after which a due run counts as late
 const FIRST_SCHEDULE = "holdfast schedule put backup --cron '0 3 * * *' --tz Europe/Oslo -- echo saved";
 
 export default function schedules(context) {
@@ -31,11 +31,11 @@ export default function schedules(context) {
   const path = (schedule, rest = "") => `v1/schedules/${encodeURIComponent(schedule.name)}${rest}`;
   const title = (schedule) => line(schedule.name, 60);
 
-  async function act(doing) {
+  async function act(action) {
     try {
-      const said = await doing();
-      if (!said) return;
-      say(said);
+      const message = await action();
+      if (!message) return;
+      toast(message);
       context.reload();
     } catch (error) {
       failed(error);
@@ -53,8 +53,8 @@ export default function schedules(context) {
       if (
         !(await confirm(
           `Pause ${title(schedule)}?`,
-          "It makes no runs until it is resumed, and those are not made up for.",
-          "Pause it",
+          "No jobs are enqueued until the schedule is resumed. Missed runs are not made up.",
+          "Pause schedule",
           "primary",
         ))
       )
@@ -64,13 +64,13 @@ export default function schedules(context) {
     return `${title(schedule)} ${schedule.paused ? "resumed" : "paused"}`;
   }
 
-  async function forget(schedule) {
-    const again = schedule.in_code ? " The code declares it: a worker that starts makes it again." : "";
+  async function deleteSchedule(schedule) {
+    const again = schedule.in_code ? " It is declared in code: the next worker that starts creates it again." : "";
     if (
       !(await confirm(
         `Delete ${title(schedule)}?`,
-        `It makes no more runs; the jobs that it made stay.${again}`,
-        "Delete it",
+        `No more jobs are enqueued. Existing jobs stay.${again}`,
+        "Delete schedule",
       ))
     )
       return "";
@@ -102,11 +102,11 @@ export default function schedules(context) {
         { scope: "row", class: "name" },
         h(
           "a",
-          { href: jobsHref({ type, text: `schedule/${name}/` }), title: "The jobs of its runs", "data-open": true },
+          { href: jobsHref({ type, text: `schedule/${name}/` }), title: "Jobs of this schedule", "data-open": true },
           line(name, 128),
         ),
         schedule.paused && h("span", { class: "tag warn" }, "paused"),
-        schedule.in_code && h("span", { class: "tag", title: "Declared by code" }, "in code"),
+        schedule.in_code && h("span", { class: "tag", title: "Declared in code" }, "in code"),
       ),
       h("td", { "data-label": "Task" }, h("a", { href: jobsHref({ type }) }, line(type, 128))),
       h(
@@ -134,7 +134,7 @@ export default function schedules(context) {
               kind: "small",
               icon: schedule.paused ? "resume" : "pause",
             }),
-            button("Delete", () => act(() => forget(schedule)), { kind: "small danger", icon: "delete" }),
+            button("Delete", () => act(() => deleteSchedule(schedule)), { kind: "small danger", icon: "delete" }),
           ),
         ),
     );
@@ -150,7 +150,7 @@ export default function schedules(context) {
         h(
           "p",
           { class: "soft" },
-          known.length ? `${plural(known.length, "schedule")}. Whichever worker looks first makes a run.` : "",
+          known.length ? `${plural(known.length, "schedule")}. Any worker enqueues the due runs.` : "",
         ),
       ),
       known.length
@@ -174,7 +174,7 @@ export default function schedules(context) {
               h("tbody", {}, known.map(row)),
             ),
           )
-        : empty("No schedules yet", "A schedule enqueues a task again and again:", FIRST_SCHEDULE),
+        : empty("No schedules yet", "A schedule enqueues a task repeatedly:", FIRST_SCHEDULE),
     ];
   }
 

@@ -1,11 +1,11 @@
-// Workers: who is alive, what each runs, and when it was last heard of.
+// Live workers, their jobs and last heartbeats.
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
 import { count, line, plural, span } from "./format.js";
 import { empty, jobHref, loading, mono, muted, shortId, when } from "./parts.js";
 
-const MAX_NAMED = 12; // jobs named per worker
+const MAX_JOBS = 12; // jobs listed per worker
 
 export default function workers() {
   let known = null;
@@ -16,7 +16,7 @@ export default function workers() {
 
   function row(worker) {
     const held = worker.jobs.length;
-    const quiet = worker.last_heartbeat > worker.lease / 2;
+    const late = worker.last_heartbeat > worker.lease / 2;
     return h(
       "tr",
       { key: worker.id, "data-row": true },
@@ -26,7 +26,7 @@ export default function workers() {
         h("span", { tabindex: "-1", "data-open": true, title: line(worker.id, 200) }, line(worker.node, 60)),
         muted(` pid ${worker.pid}`),
         worker.kind !== "worker" &&
-          h("span", { class: "tag" }, worker.kind === "hand" ? "by hand" : line(worker.kind, 20)),
+          h("span", { class: "tag" }, worker.kind === "hand" ? "manual claims" : line(worker.kind, 20)),
       ),
       h(
         "td",
@@ -50,11 +50,11 @@ export default function workers() {
         held
           ? [
               worker.jobs
-                .slice(0, MAX_NAMED)
+                .slice(0, MAX_JOBS)
                 .map((id) => h("a", { key: id, class: "mono", href: jobHref(id), title: line(id, 200) }, shortId(id))),
-              held > MAX_NAMED && muted(`and ${count(held - MAX_NAMED)} more`),
+              held > MAX_JOBS && muted(`and ${count(held - MAX_JOBS)} more`),
             ]
-          : muted("nothing"),
+          : muted("idle"),
       ),
       h(
         "td",
@@ -64,7 +64,7 @@ export default function workers() {
       ),
       h(
         "td",
-        { class: `num ${quiet ? "late" : ""}`, "data-label": "Heartbeat" },
+        { class: `num ${late ? "late" : ""}`, "data-label": "Heartbeat" },
         `${span(worker.last_heartbeat)} ago`,
         muted(` / ${span(worker.lease)}`),
       ),
@@ -80,7 +80,7 @@ export default function workers() {
         "div",
         { class: "title" },
         h("h1", {}, "Workers"),
-        h("p", { class: "soft" }, "A worker that misses its lease is taken for dead, and its jobs go to others."),
+        h("p", { class: "soft" }, "If a worker does not renew its lease, other workers recover its jobs."),
       ),
       known.length
         ? h(
@@ -106,7 +106,7 @@ export default function workers() {
           )
         : empty(
             "No worker is alive",
-            "Jobs wait until one is started:",
+            "Jobs wait until a worker is started:",
             "holdfast worker start --foreground\nholdfast worker start -A your_module:app --count 2",
           ),
     ];

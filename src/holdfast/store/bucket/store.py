@@ -38,7 +38,12 @@ class BucketStore:
     name = "bucket"
 
     def __init__(
-        self, bucket: Bucket, timings: Timings | None = None, *, clock: Clock | None = None, _shared: Shared | None = None
+        self,
+        bucket: Bucket,
+        timings: Timings | None = None,
+        *,
+        clock: Clock | None = None,
+        _shared: Shared | None = None,
     ) -> None:
         if not isinstance(bucket, Bucket):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"a bucket needs get, put_if_absent, list and delete; {type(bucket).__name__} lacks some")
