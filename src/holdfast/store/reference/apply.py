@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from ...core.clock import MICROS
-from ...core.job import HISTORY_LIMIT, TERMINAL, Attempt, NewJob, Record, State
+from ...core.job import HISTORY_LIMIT, TERMINAL, UNTIMED, Attempt, NewJob, Record, State
 from ...core.operations import MinuteStats, Note, Patch, Settlement
 
 UNSET = msgspec.UNSET
@@ -111,7 +111,7 @@ def settle(record: Record, end: Settlement, now: int) -> None:
     record.history = (*record.history, line)[-HISTORY_LIMIT:]
     if end.delay is not None:
         record.run_at = after(now, end.delay)
-    record.state = state if record.run_at > now or state == State.BLOCKED else State.QUEUED
+    record.state = state if record.run_at > now or state in UNTIMED else State.QUEUED
     record.holder = record.started_at = record.pid = None
 
 
