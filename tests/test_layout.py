@@ -59,6 +59,25 @@ def named_files() -> set[str]:
     return files
 
 
+def files_to_touch() -> list[tuple[str, str]]:
+    """The paths in the lists of CONTRIBUTING.md, each with the folder that its row names, or none."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    lists = text[text.index("## Files to touch") : text.index("## Adding a store")]
+    found = list[tuple[str, str]]()
+    for row in lists.splitlines():
+        for part in re.split(r"(?=in `src/holdfast/[a-z/]+/`: )", row):
+            folder = re.match(r"in `([a-z/]+/)`: ", part)
+            paths = re.findall(r"`([\w./]+(?:/|\.(?:py|md|sql|lua|js|css|json|toml)))`", part)
+            found += [(folder[1] if folder else "", path) for path in paths]
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize(("folder", "path"), files_to_touch())
+def test_the_lists_of_files_to_touch_name_what_there_is(folder: str, path: str):
+    places = (ROOT, PACKAGE, ROOT / folder)
+    assert any((place / path).exists() for place in places)
+
+
 def modules() -> set[str]:
     """All modules of the package, except for the inside of `testing/`."""
     found = {str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("*.py") if not file.stem.startswith("__")}
