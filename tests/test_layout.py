@@ -29,15 +29,72 @@ def test_the_map_names_what_there_is(path: str):
     assert any((place / path).exists() for place in places)
 
 
-def named_files() -> list[str]:
-    """The files that the table of folders names, each below the folder of its row."""
-    rows = [line.split("|") for line in MAP.splitlines() if re.match(r"\| `[a-z_/]+/` \|", line)]
-    return [f"{row[1].strip(' `')}{name}" for row in rows for name in re.findall(r"`([a-z_]+\.py)`", row[2])]
+HEADING = re.compile(r"^### `([a-z_/]+/)`$")
+SHARED = re.compile(r"^### Every engine$")
+ENGINES = ("bucket", "postgres", "redis", "remote", "sqlite")
 
 
-def test_the_table_of_folders_names_what_there_is():
-    assert len(named_files()) > 40
-    assert [name for name in named_files() if not (PACKAGE / name).exists()] == []
+def listed() -> dict[str, set[str]]:
+    """The modules in the first column of each table of the map, by the heading above it."""
+    found: dict[str, set[str]] = {}
+    heading = ""
+    for line in MAP.splitlines():
+        if line.startswith("#"):
+            heading = line
+        elif line.startswith("`") and " | " in line:
+            found.setdefault(heading, set()).update(re.findall(r"`([a-z_/]+\.py)`", line.partition(" | ")[0]))
+    return found
+
+
+def named_files() -> set[str]:
+    """All modules that the tables name, each with its folder."""
+    files = set[str]()
+    for heading, names in listed().items():
+        if SHARED.match(heading):
+            files |= {f"store/{engine}/{name}" for engine in ENGINES for name in names}
+        elif (folder := HEADING.match(heading)) is not None:
+            files |= {f"{folder[1]}{name}" for name in names}
+        elif heading == "### Top level and the rest":
+            files |= names
+    return files
+
+
+def files_to_touch() -> list[tuple[str, str]]:
+    """The paths in the lists of CONTRIBUTING.md, each with the folder that its row names, or none."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    lists = text[text.index("## Files to touch") : text.index("## Adding a store")]
+    found = list[tuple[str, str]]()
+    for row in lists.splitlines():
+        for part in re.split(r"(?=in `src/holdfast/[a-z/]+/`: )", row):
+            folder = re.match(r"in `([a-z/]+/)`: ", part)
+            paths = re.findall(r"`([\w./]+(?:/|\.(?:py|md|sql|lua|js|css|json|toml)))`", part)
+            found += [(folder[1] if folder else "", path) for path in paths]
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize(("folder", "path"), files_to_touch())
+def test_the_lists_of_files_to_touch_name_what_there_is(folder: str, path: str):
+    places = (ROOT, PACKAGE, ROOT / folder)
+    assert any((place / path).exists() for place in places)
+
+
+def modules() -> set[str]:
+    """All modules of the package, except for the inside of `testing/`."""
+    found = {str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("*.py") if not file.stem.startswith("__")}
+    return {name for name in found if not name.startswith("testing/")}
+
+
+def test_the_map_names_every_module():
+    assert modules() - named_files() == set(), "add a row to its folder's table in docs/architecture.md"
+
+
+def test_the_tables_of_the_map_name_only_modules_that_exist():
+    engines_may_lack = {f"store/{engine}/{name}" for engine in ENGINES for name in listed()["### Every engine"]}
+    assert named_files() - modules() - engines_may_lack == set()
+
+
+def test_the_map_stays_short():
+    assert len(MAP.split()) < 3000
 
 
 @pytest.mark.parametrize("folder", sorted(one.name for one in PACKAGE.iterdir() if (one / "__init__.py").exists()))

@@ -8,6 +8,7 @@ import pytest
 import holdfast
 import holdfast.core.errors
 from holdfast import Claim, Context, Flow, FlowHandle, FlowStatus, Handle, Holdfast, Job, Node, Schedule, Task, Worker
+from holdfast.cli.main import COMMANDS
 from holdfast.client.config import Config
 from holdfast.flows.service import Flows
 from holdfast.schedules.service import Schedules
@@ -15,7 +16,8 @@ from holdfast.tasks.task import Using
 from holdfast.webhooks.service import Webhooks
 from support.surface import surface
 
-REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs" / "reference"
 CALLED = {
     Claim: "claim.",
     Config: "app.config.",
@@ -79,3 +81,20 @@ def test_the_tree_of_errors_is_the_one_in_the_code(drawn):
         kind for kind in vars(holdfast.core.errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
     ]
     assert tree(drawn) == {kind.__name__: kind.__bases__[0].__name__ for kind in errors}
+
+
+def test_every_command_is_in_the_reference():
+    told = {
+        word for code in re.findall(r"`([^`\n]+)`", read("command-line.md")) for word in re.findall(r"^[a-z]+", code)
+    }
+    assert set(COMMANDS) - told == set()
+
+
+def test_every_page_of_the_dashboard_is_opened_by_the_test_of_its_access():
+    """The overview and the jobs are opened by name, with filters."""
+    main = (ROOT / "src/holdfast/dashboard/static/main.js").read_text(encoding="utf-8")
+    listed = main[main.index("const PAGES = [") : main.index("const KEYS = [")]
+    pages = set(re.findall(r'^  \["(\w+)"', listed, flags=re.MULTILINE)) - {"overview", "jobs"}
+    opened = (ROOT / "tests/dashboard/test_dashboard_access.py").read_text(encoding="utf-8")
+    more = opened[opened.index("MORE = (") :].partition("\n")[0]
+    assert pages == set(re.findall(r"#/(\w+)", more))

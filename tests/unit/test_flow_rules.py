@@ -5,7 +5,7 @@ import pytest
 
 from holdfast.core import internal
 from holdfast.core.flow_rules import END_STATE, decide, end_of_flow, failed, unneeded
-from holdfast.core.internal import Internal
+from holdfast.core.internal import Internal, added, read, write
 from holdfast.core.job import Record, State
 from holdfast.core.lifecycle import retry
 
@@ -94,3 +94,19 @@ def test_a_reason_that_nobody_gives_is_damage():
 def test_how_a_flow_ends(failures, cancelled, abandoned, ended, state):
     found = end_of_flow(failures=failures, cancelled=cancelled, abandoned=abandoned)
     assert (found, END_STATE[found]) == (ended, state)
+
+
+@pytest.mark.parametrize("name", [name for name in Internal.__struct_fields__ if name != "flow"])
+def test_what_a_job_was_enqueued_with_stays_when_it_joins_a_flow(name):
+    values = {"after": ((0, "fail"),), "holes": True, "tolerated": True, "not_run": "not_needed"}
+    own = Internal(**{name: values.get(name, 7)})
+    joined = read(added(write(own), Internal(flow="f")))
+    assert (joined.flow, getattr(joined, name)) == ("f", getattr(own, name))
+
+
+def test_a_flow_sets_its_own_fields():
+    about = Internal(flow="f", after=((0, "ignore"),), holes=True)
+    assert added(None, about) == write(about)
+    assert read(added(write(Internal(expires_in=5.0)), about)) == Internal(
+        flow="f", after=((0, "ignore"),), holes=True, expires_in=5.0
+    )

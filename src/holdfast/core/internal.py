@@ -122,6 +122,14 @@ def after_reset(data: bytes | None) -> bytes | None:
         return data
 
 
+def added(data: bytes | None, more: Internal) -> bytes | None:
+    """`extra` with the fields that `more` sets."""
+    if data is None:
+        return write(more)
+    said = {name: value for name, value in msgspec.structs.asdict(more).items() if value != getattr(_NOTHING, name)}
+    return write(msgspec.structs.replace(read(data), **said))
+
+
 def write(extra: Internal) -> bytes | None:
     """Encodes it for a store; None if nothing is set."""
     return None if extra == _NOTHING else _encode(extra)

@@ -25,6 +25,8 @@ class State(StrEnum):
 
 
 WAITING = frozenset({State.BLOCKED, State.SCHEDULED, State.QUEUED, State.FAILED})
+UNTIMED = frozenset({State.BLOCKED})
+"""The waiting states that no due time ends: only a Change does."""
 TERMINAL = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED})
 PRIORITY_MIN, PRIORITY_MAX = -32768, 32767
 """The range of a 16-bit integer: a database's `smallint`."""

@@ -223,15 +223,12 @@ class Flows:
     def _job(self, settings: Settings, flow: str, node: Node, about: Internal) -> NewJob:
         call = node.call
         job = self._enqueue.new_job(settings, call.task, call.options, call.args, call.kwargs, holes=about.holes)
-        if job.extra is not None:
-            internal = extras.read(job.extra)
-            about = msgspec.structs.replace(about, expires_at=internal.expires_at, expires_in=internal.expires_in)
         if node.allow_unfinished is not None:
             waiting_for = all_of(flow)
         else:
             waiting_for = end_of(member(flow, max(node.parents))) if node.parents else beginning_of(flow)
         return msgspec.structs.replace(
-            job, id=member(flow, node.number), waiting_for=waiting_for, extra=extras.write(about)
+            job, id=member(flow, node.number), waiting_for=waiting_for, extra=extras.added(job.extra, about)
         )
 
     # -- add to a flow that runs

@@ -17,7 +17,7 @@ import msgspec
 
 from ...core.clock import MICROS
 from ...core.damage import DAMAGED_ID
-from ...core.job import HISTORY_LIMIT, TERMINAL, State
+from ...core.job import HISTORY_LIMIT, TERMINAL, UNTIMED, State
 from ...core.limiter import LAG, LOOK_AGAIN, STEP
 from ..protocol import COHORT, DEFER_LIMIT, PROMOTE_LIMIT, TRANSITIONS_KEPT
 from . import messages as m
@@ -200,6 +200,8 @@ CONSTANTS: dict[str, Any] = {
     "PIECE_HEAD": calcsize(">QQQ"),
     "DAMAGED_ID": "^" + DAMAGED_ID.replace("-", "%-") + "(%d+)$",
     "TERMINAL_STATES": _table({LETTER[state.value]: "true" for state in sorted(TERMINAL)}),
+    "UNTIMED_STATES": _table({LETTER[state.value]: "true" for state in sorted(UNTIMED)}),
+    "COUNTED_STATES": _table({LETTER[state.value]: "true" for state in sorted({State.RUNNING} | UNTIMED | TERMINAL)}),
     "KNOWN_STATES": _table(dict.fromkeys(LETTER.values(), "true")),
     "MUTABLE_KINDS": _table(
         {

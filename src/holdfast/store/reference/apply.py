@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from ...core.clock import MICROS
-from ...core.job import HISTORY_LIMIT, TERMINAL, NewJob, Record, State, ended_attempt
+from ...core.job import HISTORY_LIMIT, TERMINAL, UNTIMED, NewJob, Record, State, ended_attempt
 from ...core.operations import MinuteStats, Note, Patch, Settlement
 
 UNSET = msgspec.UNSET
@@ -107,7 +107,7 @@ def settle(record: Record, end: Settlement, now: int) -> None:
     record.history = (*record.history, ended_attempt(record, now, outcome, end.error))[-HISTORY_LIMIT:]
     if end.delay is not None:
         record.run_at = after(now, end.delay)
-    record.state = state if record.run_at > now or state == State.BLOCKED else State.QUEUED
+    record.state = state if record.run_at > now or state in UNTIMED else State.QUEUED
     record.holder = record.started_at = record.pid = None
 
 

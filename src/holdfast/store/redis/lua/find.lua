@@ -61,8 +61,13 @@ local function known_sets()
   if want.limit_key then
     return { { P .. 'limit_key-deferred:' .. want.limit_key, 'time' } }
   end
-  if not states or states[STATE.succeeded] or states[STATE.blocked] then
+  if not states or states[STATE.succeeded] then
     return nil
+  end
+  for state in pairs(UNTIMED) do
+    if states[state] then
+      return nil
+    end
   end
   local sets = {}
   local function add(key, begins)

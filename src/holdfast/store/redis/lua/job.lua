@@ -3,7 +3,7 @@
 --   <seq>~   its mutable, the part that changes: a MessagePack map (WholeMutable in messages.py); absent until a change
 --   <seq>^   its last checkpoint
 
-local TERMINAL = TERMINAL_STATES
+local TERMINAL, UNTIMED = TERMINAL_STATES, UNTIMED_STATES
 
 -- Stored bytes can be damaged, which must affect this job only: unreadable values of a body are 0 or ''. An unreadable
 -- mutable gets the state `unreadable` and its bytes as damage: the job is shown as blocked, and its bytes are kept until

@@ -36,8 +36,8 @@ local function enter_waiting(seq, body, mutable, state, queue)
   local priority, run_at, limit_key = priority_of(body), run_at_of(body, mutable), limit_key_of(body)
   if state == STATE.queued then
     gather('ZADD', P .. (mutable.quarantined and 'quarantined:' or 'ready:') .. queue, priority, ready_member(run_at, seq, limit_key))
-  elseif state == STATE.blocked then
-    count(STATE.blocked, queue, 1)
+  elseif UNTIMED[state] then
+    count(state, queue, 1)
   elseif state == STATE.deferred then
     count(STATE.blocked, queue, 1)
     gather('ZADD', deferred_key(name_of(limit_key)), priority, ready_member(run_at, seq, limit_key))

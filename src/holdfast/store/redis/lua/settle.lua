@@ -148,7 +148,7 @@ local function settle_one(e, mutable)
   if e.delay then
     mutable.run_at = now + e.delay
   end
-  mutable.state = (state == STATE.blocked or run_at_of(body, mutable) > now) and state or STATE.queued
+  mutable.state = (UNTIMED[state] or run_at_of(body, mutable) > now) and state or STATE.queued
   mutable.holder, mutable.started_at, mutable.pid = nil, nil, nil
   record_transition(id, mutable.state)
   wait_for(mutable, seq, e.waiting_for)

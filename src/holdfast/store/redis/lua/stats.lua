@@ -34,7 +34,7 @@ for name in pairs(names) do
   add(STATE.queued, call('ZCARD', P .. 'ready:' .. name) + call('ZCARD', P .. 'quarantined:' .. name))
   add(STATE.scheduled, call('ZCARD', P .. 'later:' .. name))
   add(STATE.failed, call('ZCARD', P .. 'retry:' .. name))
-  for _, state in ipairs({ STATE.running, STATE.succeeded, STATE.dead, STATE.cancelled, STATE.blocked }) do
+  for state in pairs(COUNTED_STATES) do
     add(state, counts[state .. ':' .. name] or 0)
   end
   answer[#answer + 1] = row
