@@ -1,4 +1,4 @@
-"""The reference store behind a bad network. What is tested is everything above the seam: app, worker, group commit."""
+"""The reference store behind a bad network. What is tested is everything above the store: app, worker, group commit."""
 
 from __future__ import annotations
 

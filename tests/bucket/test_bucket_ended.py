@@ -166,7 +166,7 @@ def test_a_wrong_clock_does_not_put_away_what_has_just_ended(off):
 
     async def story(clock):
         loop = asyncio.get_running_loop()
-        # The clock of whoever ends the job, or of whoever puts it away, is wrong: the difference counts.
+        # The clock of the process that ends the job, or that archives it, is wrong: the difference counts.
         bucket, clock, fast = InMemory(clock), VirtualClock(loop, min(off, 0.0)), VirtualClock(loop, max(off, 0.0))
         async with opened(bucket, clock) as store, opened(bucket, fast) as other:
             new = new_job("unique")

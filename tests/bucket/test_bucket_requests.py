@@ -85,7 +85,7 @@ async def test_requests_of_all_processes_are_counted(store, bucket):
     made = bucket.requests["get"] + bucket.requests["put"] + bucket.requests["list"]
     await other.close()
     assert cost.jobs == 40
-    # What each has asked for since its own last commit is told with its next.
+    # The requests of each process since its last commit are counted with its next one.
     assert 0.7 * made <= cost.requests_per_job * 40 <= made
     assert cost.dollars_per_million > 5.0
 

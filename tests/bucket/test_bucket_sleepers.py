@@ -40,7 +40,7 @@ def test_a_sleeper_that_reads_its_own_entry_does_not_take_it_for_written():
             await writing
             return (await busy.get(["late"]))[0]
 
-    assert virtually(story) is not None, "acknowledged, and nobody will ever see it"
+    assert virtually(story) is not None, "acknowledged, but lost"
 
 
 @pytest.mark.parametrize("trips", range(1, 12))
@@ -179,7 +179,7 @@ def test_what_was_handed_in_is_not_called_unwritten_by_a_writer_that_has_no_room
             return told.type, (await other.get(["b"]))[0]
 
     told, b = virtually(story)
-    assert b is not None, "nobody took it in: nothing is shown"
+    assert b is not None, "it was not adopted: the test shows nothing"
     assert told is OutcomeUnknown
 
 

@@ -38,7 +38,7 @@ class OverHttp(ManualTimeHarness):
     async def _serve(self):
         behind = self.inner.connect()
         self.inner._opened.append(behind)  # for a harness that must move with its stores as time passes
-        # Tests ask for records of every kind, those of a server's own included.
+        # Tests read records of every kind, also the server's own.
         self.serving = await Serving(Holdfast(behind, clock=self.clock), declared=(), checks=False).start()
 
     async def pass_time(self, seconds):

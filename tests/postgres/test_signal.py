@@ -87,6 +87,6 @@ async def test_a_worker_that_dies_between_hint_and_claim_strands_nothing(store, 
     await rings(listener)
     await insert(store, new_job("a"))
     await rings(listener)
-    await doomed.close()  # it heard, and never claimed
+    await doomed.close()  # it was notified, and never claimed
     assert [record.id for record in await claim(other, holder("other"))] == ["a"]
     await other.close()

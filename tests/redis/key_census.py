@@ -81,7 +81,7 @@ async def strays(store, server) -> list[str]:
         elif kind == "minutes":
             must(rest in hours, f"{key} is of an hour that is not known")
         elif kind in ("watch", "transitions"):
-            must(server.call("HEXISTS", head + "watch", "until"), f"{key} is watched by nobody")
+            must(server.call("HEXISTS", head + "watch", "until"), f"{key} exists without a watch")
         elif kind == "records":
             must(server.call("HLEN", raw), f"{key} is empty")
         else:

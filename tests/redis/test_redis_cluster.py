@@ -135,7 +135,7 @@ async def test_a_half_moved_slot_takes_no_write(cluster, open_at):
 
 @pytest.mark.parametrize("server", [valkey_binary, pytest.param(redis_binary, marks=pytest.mark.extended)])
 async def test_nothing_is_lost_while_the_slot_moves_key_by_key_under_load(server):
-    """Redis lets scripts touch keys that they do not declare, also where those have left; Valkey refuses some."""
+    """Redis lets scripts use undeclared keys, also after their migration; Valkey refuses some."""
     cluster = shared_cluster(server() or pytest.skip("no such server: python tests/support/fetch.py fetches Redis"))
     prefix = "under-load"
     source = cluster.owner(prefix)

@@ -115,7 +115,7 @@ async def test_nothing_but_the_numbers_is_left_when_all_is_over(store, server, p
     await store.put_record("pause", "q0", None)
     assert await strays(store, server) == []
     # Keys are remembered for as long as was said, settlements of removed jobs for some minutes, minutes for a week,
-    # what limit keys have used for a day, and ends that somebody waits for until that one has seen them.
+    # what limit keys have used for a day, and ends that other jobs wait for, until they are handled.
     kept = {"seq", "server", "gone", "keys", "key-ends", "hours", "minutes", "records", "record-version"}
     assert left(server, prefix) <= kept | {"limit_key-opens", "limit_key-tat", "limit_key-rest", "limit_key-position"}
 
@@ -156,7 +156,7 @@ async def test_transitions_are_kept_only_while_they_are_read(store, server, pref
         ("due later", State.SCHEDULED),
     ]
     assert await strays(store, server) == []
-    server.call("HSET", f"{{{prefix}}}:watch", "until", 1)  # as if nobody had asked for long
+    server.call("HSET", f"{{{prefix}}}:watch", "until", 1)  # as if there was no reader for long
     await insert(store, new_job("unseen"))
     assert server.call("XLEN", f"{{{prefix}}}:transitions") == 1
     await store.tidy(10)

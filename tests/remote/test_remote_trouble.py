@@ -251,7 +251,7 @@ async def test_a_server_below_a_path_is_found(serve, open_at):
         (503, "store-unavailable", StoreUnavailable),  # at the door, where tokens are looked up in the store
         (503, "busy", StoreUnavailable),
         (408, "too-slow", StoreUnavailable),
-        (503, "", OutcomeUnknown),  # somebody in between, who may have passed it on
+        (503, "", OutcomeUnknown),  # a proxy, which may have passed it on
         (504, "", OutcomeUnknown),
         (421, "wrong-host", ConfigError),
         (413, "too-large", PayloadTooLarge),

@@ -170,8 +170,8 @@ async def test_an_unavailable_store_is_reported_to_a_worker_that_deregisters(ser
     store = await open_at(server.url)
 
     async def away(kind):
-        raise StoreUnavailable("nobody is there")
+        raise StoreUnavailable("the store is away")
 
     monkeypatch.setattr(session_of(server.app).store, "records", away)
-    with pytest.raises(StoreUnavailable, match="nobody is there"):
+    with pytest.raises(StoreUnavailable, match="the store is away"):
         await store.put_record("schedule", "s", b"1", 0)

@@ -208,7 +208,7 @@ async def test_hooks_run_as_they_would(app):
 
 
 def test_code_in_another_loop_runs_inline(app):
-    app.sync.stats()  # the app lives on its own thread's loop
+    app.sync.stats()  # the app runs on the loop of its own thread
 
     async def main():
         async with inline(app):

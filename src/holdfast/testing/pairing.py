@@ -106,8 +106,8 @@ class Paired:
     def _compare_claims(self, ours: Claims, reference: Claims) -> None:
         same("claimed", [self.plain(r) for r in ours.records], [self.plain(r) for r in reference.records])
         same("quarantined_waiting", ours.quarantined_waiting, reference.quarantined_waiting)
-        told = [claims.due_in if self.exact else claims.due_in is not None for claims in (ours, reference)]
-        same("due_in", *told)
+        due = [claims.due_in if self.exact else claims.due_in is not None for claims in (ours, reference)]
+        same("due_in", *due)
         for mine, theirs in zip(ours.records, reference.records, strict=True):
             self.sight.claimed(mine)
             self.claims.append(Pair(mine, theirs))

@@ -19,7 +19,7 @@ SKEW = 300.0
 """Seconds by which a machine's clock may differ from the bucket's."""
 
 
-async def pretends(bucket: Counted, entropy: Entropy, races: int) -> str | None:
+async def find_race_fault(bucket: Counted, entropy: Entropy, races: int) -> str | None:
     """Why this bucket cannot be used, found by racing for new objects; None if it can."""
     for race in range(races):
         key = f"probe/{entropy.token():016x}"
@@ -38,10 +38,10 @@ async def pretends(bucket: Counted, entropy: Entropy, races: int) -> str | None:
     return None
 
 
-async def refuse_pretender(bucket: Counted, entropy: Entropy) -> None:
+async def check_conditional_writes(bucket: Counted, entropy: Entropy) -> None:
     """Before a log is created: refuse a bucket without working conditional writes."""
     try:
-        reason = await pretends(bucket, entropy, 1)
+        reason = await find_race_fault(bucket, entropy, 1)
     except HoldfastError:
         raise
     except Exception as error:
@@ -56,7 +56,7 @@ async def refuse_pretender(bucket: Counted, entropy: Entropy) -> None:
 async def examine(bucket: Counted, entropy: Entropy, clock: Clock) -> list[Finding]:
     """Run all checks. Writes and removes a few small objects below `probe/`."""
     try:
-        reason = await pretends(bucket, entropy, RACES)
+        reason = await find_race_fault(bucket, entropy, RACES)
     except HoldfastError as error:
         return [Finding(False, f"{bucket} cannot be used: {error}", _advice(bucket)), *_space(bucket)]
     except Exception as error:  # noqa: BLE001  # drivers raise errors of any type

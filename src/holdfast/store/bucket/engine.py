@@ -21,7 +21,7 @@ from ..stalls import Stalls
 from . import payload_storage
 from .compactor import Compactor
 from .contents import Contents
-from .doctor import refuse_pretender
+from .doctor import check_conditional_writes
 from .folder import Folder
 from .log import Log, Stale
 from .log_format import Batched, Revived, pack
@@ -87,7 +87,7 @@ class Engine:
         self._transitions_until = self.clock.monotonic() + WATCH
         await self.log.join(self.log.replica)
         if self.replica.position == 0 and not isinstance(self.bucket.inner, Folder):
-            await refuse_pretender(self.bucket, self._entropy)
+            await check_conditional_writes(self.bucket, self._entropy)
         self._look()
         self._spawn(self._write_what_waits())
         self._spawn(self._look_around())
