@@ -27,10 +27,10 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
     ): "the other value is a time in microseconds since 1970, which is above both",
     (
         "codec/arguments.py",
-        "self._hint = self._annotations.resolve(signature.return_annotation) if signature and said else Any",
-        "signature and said",
-        "(said)",
-    ): "`said` is true only where there is a signature; the condition is for the type checker",
+        "self._hint = self._annotations.resolve(signature.return_annotation) if signature and annotated else Any",
+        "signature and annotated",
+        "(annotated)",
+    ): "`annotated` is true only where there is a signature; the condition is for the type checker",
     (
         "codec/arguments.py",
         "simple = shape.star is None and shape.extra is None and not shape.positional_only",

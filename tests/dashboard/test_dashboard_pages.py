@@ -264,6 +264,7 @@ def test_paused_tasks_are_listed_with_the_queues_and_resumed(lab, page):
     tasks = page.get_by_role("table", name="Paused tasks").locator("tbody tr")
     expect(tasks).to_have_count(2)
     expect(tasks.filter(has_text="customer = 7")).to_contain_text("send_invoice")
+    expect(tasks.get_by_role("link", name="send_invoice").first).to_have_attribute("href", "#/jobs?type=send_invoice")
     tasks.filter(has_text="all").get_by_role("button", name="Resume").click()
     expect(tasks).to_have_count(1)
     assert [pause.where for pause in lab.do(lab.app.paused_tasks())] == [{"customer": 7}]

@@ -146,7 +146,7 @@ async def test_a_heartbeat_gives_up_a_silent_connection_before_its_lease_expires
         Holdfast(url, poll=0.2) as other,
         working(other, queues=["elsewhere"]),
     ):
-        app = Holdfast(url.replace(f":{server.port}/", f":{proxy.port}/"), lease=4.5)
+        app = Holdfast(url.replace(f":{server.port}/", f":{proxy.port}/"), lease=7.5)
 
         @app.task
         async def long() -> str:

@@ -12,7 +12,7 @@ from starlette.routing import Mount, Route, Router
 from holdfast import Holdfast
 from holdfast.app import parts_of
 from holdfast.http.budget import Budget
-from holdfast.http.endpoint import Place
+from holdfast.http.endpoint import Resource
 from holdfast.http.job_policy import JobPolicy
 from holdfast.http.problems import UNAUTHORIZED, Refused
 from holdfast.http.store_rpc import StoreRpc
@@ -56,7 +56,7 @@ class Serving:
         self._stack = AsyncExitStack()
         self.policy = JobPolicy(parts_of(app), seam.pop("allow_shell", frozenset()), seam.pop("trust", frozenset()))
         endpoints = StoreRpc(parts_of(app), sweeps=sweeps, policy=self.policy, **seam).endpoints()
-        routes = [Route(each.path, Place(self, each.path, [each])) for each in endpoints]
+        routes = [Route(each.path, Resource(self, each.path, [each])) for each in endpoints]
         self._router = Router([Mount(below, routes=routes)])
         options = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
         options |= {"interface": "asgi3", "log_level": "error", "lifespan": "off", "ws": "none"}

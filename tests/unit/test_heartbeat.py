@@ -130,7 +130,7 @@ class Heard:
 
 
 @pytest.mark.parametrize(
-    ("lease", "patience", "pause", "pause_after_failure"), [(30.0, 10.0, 10.0, 1.0), (9.0, 5.0, 3.0, 1.0)]
+    ("lease", "patience", "pause", "pause_after_failure"), [(30.0, 10.0, 10.0, 1.0), (9.0, 5.0, 3.0, 0.75)]
 )
 async def test_how_long_a_heartbeat_may_take_and_when_the_next_one_comes(
     monkeypatch, lease, patience, pause, pause_after_failure

@@ -102,7 +102,7 @@ class Heartbeat:
                 self._failed()
                 self._outages.failed("heartbeat", error)
                 # The lease has not expired yet: retry soon, also after a rejection, not a third of a lease later.
-                pause = min(1.0, pause)
+                pause = min(1.0, pause / 4)
             else:
                 self._outages.worked("heartbeat")
                 if not self._after(known, heartbeat):

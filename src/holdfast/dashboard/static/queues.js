@@ -64,7 +64,7 @@ export default function queues(context) {
       h(
         "th",
         { scope: "row", class: "name" },
-        h("a", { href: jobsHref({ task: one.task }), "data-open": true }, line(one.task, 128)),
+        h("a", { href: jobsHref({ type: one.task }), "data-open": true }, line(one.task, 128)),
         h("span", { class: "tag warn" }, "paused"),
       ),
       h("td", { "data-label": "Which jobs" }, which ? line(which) : muted("all")),
