@@ -192,7 +192,7 @@ DEFECTS = (
     ),
     Defect(
         "L", "a failed heartbeat ends the heartbeat", "client/heartbeat.py",
-        "                pause = min(1.0, pause)\n",
+        "                pause = min(1.0, pause / 4)\n",
         "                break\n",
         "tests/worker/test_store_trouble.py -k test_a_failed_heartbeat_does_not_stop_later_heartbeats",
     ),
