@@ -3,7 +3,8 @@
 
 PYTHON ?= python3 python3.13 python3.12 python3.11 python3.14
 # Tests wait more than they work, so four at a time are done sooner even on two cores; each has servers and folders of its own.
-PYTEST_ARGS ?= -n 4 --dist worksteal
+# Many tests wait: three workers for each of two cores.
+PYTEST_ARGS ?= -n 6 --dist worksteal
 BENCH_ARGS ?=
 LAB_ARGS ?= all
 LOCK_ARGS ?=
