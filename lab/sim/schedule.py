@@ -190,7 +190,7 @@ class Schedule:
     def _term(self, member: Member) -> None:
         worker = member.worker
         if worker is not None and not member.process.dead:
-            self.counts["stopped"] += 1
+            self.counts["asked to stop"] += 1
             member.process.loop.call_soon(worker.stop)
 
     def _replace(self, dead: Member) -> None:

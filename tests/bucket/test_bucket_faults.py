@@ -30,7 +30,7 @@ REACHED = (
     "killed at a step",
     "killed at a time",
     "stopped past its lease",
-    "told to stop",
+    "asked to stop",
     "loops blocked past the lease",
     "poison jobs started",
     "snapshots taken",
@@ -44,7 +44,7 @@ REACHED = (
 
 REGRESSIONS = {
     4: "an app whose store could be opened, but not read, left the store's engine running",
-    29: "the same, in a worker that was told to stop",
+    29: "the same, in a worker that was asked to stop",
 }
 """Seeds that once failed, and what they had met."""
 

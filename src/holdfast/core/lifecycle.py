@@ -119,10 +119,12 @@ def settle(
     kind = outcome.kind
     in_flow = extra.in_flow(record)
     retention = None if in_flow else rules.retention  # other jobs may need it until the flow has ended
-    claim = partial(Settlement, record.id, record.seq, record.fence, record.token, nonce, record_end=in_flow)
-    end = partial(claim, key=record.key, key_keep=rules.key_retention, expected_heartbeat=expected_heartbeat)
     if kind == "succeeded":
-        return end(State.SUCCEEDED, kind, record.attempt, result=outcome.result, keep=retention)
+        return Settlement(
+            record.id, record.seq, record.fence, record.token, nonce, State.SUCCEEDED, "succeeded", record.attempt,
+            result=outcome.result, keep=retention, key=record.key, key_keep=rules.key_retention,
+            expected_heartbeat=expected_heartbeat, record_end=in_flow,
+        )  # fmt: skip
     state: str = State.QUEUED
     attempt, quarantined, crashes = record.attempt, False, 0
     delay, error, traceback, keep = outcome.delay, outcome.error, outcome.traceback, retention
@@ -160,19 +162,13 @@ def settle(
             error += f"{alone}, and all {record.max_attempts} attempts are used"
     if delay is not None:
         delay = min(max(0.0, delay), DELAY_LIMIT)  # in this order, so that NaN becomes 0
-    return end(
-        state,
-        kind,
-        attempt,
-        delay=delay,
-        quarantined=quarantined,
-        crashes=crashes,
-        error=error,
-        traceback=traceback,
-        keep=None if state == State.DEAD else keep,
-        cancelled_keep=retention,
-        waiting_for=outcome.waiting_for,
-    )
+    return Settlement(
+        record.id, record.seq, record.fence, record.token, nonce, state, kind, attempt,
+        delay=delay, quarantined=quarantined, crashes=crashes, error=error, traceback=traceback,
+        keep=None if state == State.DEAD else keep, cancelled_keep=retention, key=record.key,
+        key_keep=rules.key_retention, expected_heartbeat=expected_heartbeat, waiting_for=outcome.waiting_for,
+        record_end=in_flow,
+    )  # fmt: skip
 
 
 def _crashes(record: Record, *, alone: bool) -> int:

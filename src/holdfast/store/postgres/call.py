@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -66,7 +65,8 @@ class Call:
         pieces = [note.output for note in printed if note.output is not UNSET]
         return (
             *map(list, zip(*claims, strict=True)),
-            *(_some([_set(getattr(note, name)) for note in said]) for name in ("progress", "checkpoint")),
+            _some([_set(note.progress) for note in said]),
+            _some([_set(note.checkpoint) for note in said]),
             _some([None if note.checkpoint is UNSET else note.saves for note in said]),
             _some([_set(note.pid) for note in said]),
             _some([None if note.meta is UNSET else to_json(note.meta).decode() for note in said]),
@@ -102,23 +102,22 @@ class Call:
         if not plain:
             return (*(None,) * 15, others)
         chosen = [ends[at] for at in plain]
-
-        def column(name: str) -> list[Any]:
-            return [getattr(end, name) for end in chosen]
-
-        def marked(name: str) -> list[Any] | None:
-            values = column(name)
-            return values if any(values) else None
-
         return (
-            *map(column, ("id", "seq", "fence", "token", "nonce")),
+            [end.id for end in chosen],
+            [end.seq for end in chosen],
+            [end.fence for end in chosen],
+            [end.token for end in chosen],
+            [end.nonce for end in chosen],
             None if all(end.state == "succeeded" for end in chosen) else [str(end.state) for end in chosen],
-            column("attempt"),
-            *map(marked, ("quarantined", "crashes")),
-            *(_some(column(name)) for name in ("result", "error", "traceback")),
-            column("keep"),
-            column("key_keep") if any(end.key is not None for end in chosen) else None,
-            marked("record_end"),
+            [end.attempt for end in chosen],
+            [end.quarantined for end in chosen] if any(end.quarantined for end in chosen) else None,
+            [end.crashes for end in chosen] if any(end.crashes for end in chosen) else None,
+            _some([end.result for end in chosen]),
+            _some([end.error for end in chosen]),
+            _some([end.traceback for end in chosen]),
+            [end.keep for end in chosen],
+            [end.key_keep for end in chosen] if any(end.key is not None for end in chosen) else None,
+            [end.record_end for end in chosen] if any(end.record_end for end in chosen) else None,
             others,
         )
 
@@ -170,20 +169,15 @@ def _is_plain(new: NewJob) -> bool:
     return new.key is None and new.max_depth is None and (new.limit_key is None or not new.limit_key.weight)
 
 
-_plain = attrgetter(
-    "id", "queue", "task", "priority", "delay", "run_at", "payload", "codec", "max_attempts", "timeout", "nonce"
-)
-
-
 def lone_arguments(new: NewJob, *, with_hint: bool) -> Sequence[Any]:
     """The arguments of holdfast.insert_one."""
+    tags = json_or_null(new.tags) if new.tags else None
+    meta = json_or_null(new.meta) if new.meta else None
+    retry = None if new.retry is None else to_json(new.retry).decode()
     return (
-        *_plain(new),
-        json_or_null(new.tags) if new.tags else None,
-        json_or_null(new.meta) if new.meta else None,
-        None if new.retry is None else to_json(new.retry).decode(),
-        with_hint,
-    )
+        new.id, new.queue, new.task, new.priority, new.delay, new.run_at, new.payload, new.codec, new.max_attempts,
+        new.timeout, new.nonce, tags, meta, retry, with_hint,
+    )  # fmt: skip
 
 
 def insert_arguments(jobs: Sequence[NewJob]) -> Sequence[Any]:

@@ -65,7 +65,7 @@ def connecting(error: BaseException, shown: str) -> HoldfastError:
 def reading(error: BaseException, shown: str) -> HoldfastError | None:
     """The error for a failed statement that writes nothing; None for an error of the caller."""
     if isinstance(error, _GONE):
-        return StoreUnavailable(f"{shown}: the connection was lost during a read ({_text(error)}); try again")
+        return StoreUnavailable(f"{shown}: the connection was lost ({_text(error)}); try again")
     return _refused(error, shown)
 
 

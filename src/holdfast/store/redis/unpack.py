@@ -7,7 +7,6 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
@@ -123,34 +122,20 @@ def record(
     return _record(int(seq), state, its_body, its_mutable, checkpoint, damage=damage)
 
 
-_of_body = attrgetter("payload", "codec", "max_attempts", "timeout", "key", "created_at")
-_of_claim = attrgetter("holder", "pid", "quarantined", "crashes", "cancel", "started_at", "finished_at", "expires_at")
-
-
 def _record(
     seq: int, state: str, body: Body, mutable: Mutable, checkpoint: bytes | None, *, damage: dict[str, str]
 ) -> Record:
-    fields: list[Any] = [
-        seq,
-        body.id,
-        body.queue,
-        body.task,
-        state,
-        body.priority,
-        body.run_at if mutable.run_at is None else mutable.run_at,
-        *_of_body(body),
-        mutable.attempt,
-        mutable.reset_count,
-        mutable.fence,
-        int(mutable.token) if mutable.token.isdecimal() else 0,
-        *_of_claim(mutable),
-        _bytes(mutable.result) if mutable.result else None,
-        mutable.error,
-        mutable.traceback,
-        _bytes(mutable.progress) if mutable.progress else None,
-        checkpoint,
-    ]
-    made = Record(*fields, retry=body.retry)
+    token = int(mutable.token) if mutable.token.isdecimal() else 0
+    result = _bytes(mutable.result) if mutable.result else None
+    progress = _bytes(mutable.progress) if mutable.progress else None
+    made = Record(
+        seq, body.id, body.queue, body.task, state, body.priority,
+        body.run_at if mutable.run_at is None else mutable.run_at, body.payload, body.codec, body.max_attempts,
+        body.timeout, body.key, body.created_at, mutable.attempt, mutable.reset_count, mutable.fence, token,
+        mutable.holder, mutable.pid, mutable.quarantined, mutable.crashes, mutable.cancel, mutable.started_at,
+        mutable.finished_at, mutable.expires_at, result, mutable.error, mutable.traceback, progress, checkpoint,
+        retry=body.retry,
+    )  # fmt: skip
     if body.tags is not None:
         made.tags = read_json(_tags, body.tags, (), "tags", damage)
     made.meta = {} if body.meta is None else read_json(_meta, body.meta, {}, "meta", damage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -164,11 +164,14 @@ def limit_key_columns(limit_key: LimitKey | None) -> tuple[str | None, str | Non
 
 def claimed(row: Row, queue: str, ask: Ask, now: int, quarantined: bool) -> Record:
     """The claimed record of a job whose other columns have their initial values (PLAIN)."""
-    seq, id, task, *body = row[:ATTEMPT]
-    attempt, reset_count, fence, _, limit_key, bounds = row[ATTEMPT:]
-    claim = (attempt + 1, reset_count, fence + 1, ask.token, ask.holder.id, None, quarantined, 0, False, now)
-    fields: list[Any] = [seq, id, queue, task, RUNNING, *body, *claim]
-    made = Record(*fields)
+    (
+        seq, id, task, priority, run_at, payload, codec, max_attempts, timeout, key, created_at,
+        attempt, reset_count, fence, _, limit_key, bounds,
+    ) = row  # fmt: skip
+    made = Record(
+        seq, id, queue, task, RUNNING, priority, run_at, payload, codec, max_attempts, timeout, key, created_at,
+        attempt + 1, reset_count, fence + 1, ask.token, ask.holder.id, None, quarantined, 0, False, now,
+    )  # fmt: skip
     if limit_key is not None:
         made.limit_key = limit_key_of(limit_key, bounds)
     return made
@@ -202,29 +205,17 @@ def new_row(new: NewJob, now: int, run_at: int, state: str) -> Row:
     )
 
 
-_claim = attrgetter("run_at", "attempt", "reset_count", "holder", "pid")
-_end = attrgetter("started_at", "finished_at", "expires_at", "result", "error", "traceback", "progress", "checkpoint")
-
-
 def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
     """The values of `sql.SAVE`. Damaged values are written back unchanged."""
     raw = kept.damage or {}
+    meta = raw["meta"] if "meta" in raw and not kept.meta else json_or_null(kept.meta)
+    history = raw["history"] if "history" in raw and not kept.history else json_or_null(kept.history)
     return (
-        str(kept.state),
-        *_claim(kept),
-        int(kept.quarantined),
-        kept.crashes,
-        int(kept.cancel),
-        *_end(kept),
-        raw["meta"] if "meta" in raw and not kept.meta else json_or_null(kept.meta),
-        raw["history"] if "history" in raw and not kept.history else json_or_null(kept.history),
-        waiting.write(kept.waiting_for),
-        kept.extra,
-        kept.saves,
-        kept.changed_at,
-        settled,
-        kept.seq,
-    )
+        str(kept.state), kept.run_at, kept.attempt, kept.reset_count, kept.holder, kept.pid, int(kept.quarantined),
+        kept.crashes, int(kept.cancel), kept.started_at, kept.finished_at, kept.expires_at, kept.result, kept.error,
+        kept.traceback, kept.progress, kept.checkpoint, meta, history, waiting.write(kept.waiting_for), kept.extra,
+        kept.saves, kept.changed_at, settled, kept.seq,
+    )  # fmt: skip
 
 
 def row_of(step: Step, id: str) -> Row | None:

@@ -119,7 +119,7 @@ CREATE INDEX holdfast_key_expiry ON holdfast_key (expires_at) WHERE expires_at I
 -- Holders of claims. A lease is valid only within the boot in which it was renewed.
 CREATE TABLE holdfast_holder (
     id TEXT NOT NULL PRIMARY KEY,
-    about TEXT NOT NULL,        -- JSON of holdfast.core.job.Holder
+    about TEXT NOT NULL,        -- JSON of holdfast.core.operations.Holder
     heartbeat INTEGER NOT NULL,
     renewed_at INTEGER NOT NULL,
     expires INTEGER NOT NULL,

@@ -121,7 +121,7 @@ CREATE INDEX key_expiry ON holdfast.key (expires_at) WHERE expires_at IS NOT NUL
 -- so every heartbeat is a HOT update inside its page.
 CREATE TABLE holdfast.holder (
     id text COLLATE "C" NOT NULL PRIMARY KEY,
-    about json NOT NULL,                -- holdfast.core.job.Holder
+    about json NOT NULL,                -- holdfast.core.operations.Holder
     heartbeat bigint NOT NULL,
     renewed_at bigint NOT NULL,
     expires bigint NOT NULL
