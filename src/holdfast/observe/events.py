@@ -56,7 +56,7 @@ KINDS: dict[str, Kind] = {
     "job_retried": Kind(logging.INFO, "an operator retried a job"),
     "job_meta_updated": Kind(logging.INFO, "an operator updated a job's meta"),
     "job_deleted": Kind(logging.INFO, "an operator deleted a job"),
-    "sweep_complete": Kind(logging.INFO, "jobs with expired leases were recovered", ("requeued", "job_ids")),
+    "sweep_complete": Kind(logging.INFO, "lost jobs were recovered", ("requeued", "job_ids")),
     "worker_started": Kind(logging.INFO, "a worker of this process started", ("queues", "slots")),
     "worker_stopped": Kind(logging.INFO, "a worker of this process stopped"),
     "http_request": Kind(logging.DEBUG, "a request was answered"),
