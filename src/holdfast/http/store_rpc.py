@@ -247,14 +247,14 @@ def _versioned(handler: Handler) -> Handler:
     return handle
 
 
-def _error(error: Exception, method: str = "a method") -> Answer:
+def _error(error: Exception, method: str = "?") -> Answer:
     """An error as an answer, which the client raises again."""
     status = next((STATUSES[step] for step in type(error).__mro__ if step in STATUSES), 500)
     ours = (step.__name__ for step in type(error).__mro__ if step.__module__ == HoldfastError.__module__)
     name = next(ours, type(error).__name__ if status == 500 else ValueError.__name__)
     detail = str(error)
     if status == 500:
-        logger.error("%s, called by a remote client, failed with an unexpected error", method, exc_info=error)
+        logger.error("the store call %s of a remote client failed with an unexpected error", method, exc_info=error)
         detail = f"the store failed: {type(error).__name__}: {error}"
     document = {"type": f"urn:holdfast:problem:store:{name}", "title": "The store call failed", "status": status}
     return Answer(status, _encode(document | {"detail": detail, "error": name}), CONTENT_TYPE, HEADERS)
