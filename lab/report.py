@@ -40,6 +40,7 @@ def run() -> int:
     tables = {
         "simulation": simulation(),
         "stores": stores(),
+        "details": details(),
         "features": features(),
         "machine": machines(),
         "mutants": mutants(),
@@ -90,11 +91,18 @@ def stores() -> str:
     rows = [["", *kept, "goal"], ["---", *["---:"] * len(kept), "---:"]]
     rows.append(["rounds", *(f"{found['rounds']:,}" for found in kept.values()), ""])
     rows.append(["minutes", *(f"{found['seconds'] / 60:,.0f}" for found in kept.values()), ""])
-    rows += [
-        [name, *(f"{count.get(name, 0):,}" for count in counts.values()), GOALS.get(name, "")]
-        for name in (*GOALS, *MORE)
-    ]
+    rows += [[name, *(f"{count.get(name, 0):,}" for count in counts.values()), GOALS.get(name, "")] for name in GOALS]
     rows.append(["rounds in which a rule was broken", *(str(len(found["broken"])) for found in kept.values()), "0"])
+    return "\n".join(_lines(rows)) + "\n"
+
+
+def details() -> str:
+    """Further counts of the same rounds."""
+    kept = {name: found["counts"] for name in PLACES if (found := _kept(name))}
+    if not kept:
+        return "No run so far.\n"
+    rows = [["", *kept], ["---", *["---:"] * len(kept)]]
+    rows += [[name, *(f"{counts.get(name, 0):,}" for counts in kept.values())] for name in MORE]
     return "\n".join(_lines(rows)) + "\n"
 
 

@@ -57,7 +57,10 @@ def load_address(address: str) -> Holdfast:
     found = runpy.run_path(where, run_name="__mp_main__").get(attribute)
     loading.clear()
     if not isinstance(found, Holdfast):
-        raise ConfigError(f"{where} has no Holdfast app named {attribute!r} when imported: define it at the top")
+        raise ConfigError(
+            f"{where} defines no Holdfast app {attribute!r} when imported; define it at module level, outside functions"
+            " and `if __name__ == '__main__'`"
+        )
     return found
 
 

@@ -73,7 +73,7 @@ class LimitInfo(msgspec.Struct, frozen=True):
 
 
 def limits_of(limit_key: LimitKey | None) -> tuple[LimitInfo, ...]:
-    """The limits that a stored limit key stands for."""
+    """The limits of a stored limit key."""
     if limit_key is None:
         return ()
     name, separator, key = limit_key.name.partition("/")

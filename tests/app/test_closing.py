@@ -132,7 +132,7 @@ async def test_a_call_that_outlives_its_session_is_reported_so_and_touches_no_st
     session = session_of(app)
     await app.close()
     await app.open()  # the same store, for another session
-    with pytest.raises(ConfigError, match="closed, or moved to another event loop"):
+    with pytest.raises(ConfigError, match="closed, or opened on another event loop"):
         await session.store.stats()
-    with pytest.raises(ConfigError, match="closed, or moved to another event loop"):
+    with pytest.raises(ConfigError, match="closed, or opened on another event loop"):
         await session.commit.insert([])

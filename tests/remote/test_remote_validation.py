@@ -43,13 +43,17 @@ async def test_a_payload_over_the_servers_limit_is_refused(store):
 async def test_an_invalid_settlement_is_refused(store):
     await insert(store, new_job("x"))
     record = await claim_one(store)
-    for end in (
-        msgspec.structs.replace(succeeded(record), state="bogus"),
-        msgspec.structs.replace(succeeded(record), state="running"),
-        msgspec.structs.replace(succeeded(record), error="e" * 2**21),
+    for fields, said in (
+        ({"state": "bogus"}, "job 'x': a claim cannot end in state 'bogus'"),
+        ({"state": "running"}, "job 'x': a claim cannot end in state 'running'"),
+        ({"outcome": ""}, "job 'x': invalid outcome ''"),
+        ({"outcome": "a\nb"}, "job 'x': invalid outcome 'a"),
+        ({"crashes": 2**31}, "crashes must be from "),
+        ({"error": "e" * 2**21}, "error"),
     ):
+        end = msgspec.structs.replace(succeeded(record), **fields)
         assert isinstance(end, Settlement)
-        with pytest.raises(InvalidJob):
+        with pytest.raises(InvalidJob, match=said):
             await store.write(Batch(settles=[end]))
     assert (await store.write(Batch(settles=[succeeded(record)]))).settles == [True]
 

@@ -100,7 +100,7 @@ async def test_a_step_whose_row_was_lost_is_explained(path, store, open_store):
     with pytest.raises(ConfigError, match=f"version {schema.LATEST} of the schema cannot be applied") as raised:
         await open_store()
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(str(raised.value).rpartition("put it back: ")[2])
+        connection.execute(str(raised.value).rpartition("is missing, run: ")[2])
     await open_store()
 
 

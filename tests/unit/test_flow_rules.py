@@ -81,6 +81,19 @@ def test_a_reason_that_nobody_gives_is_damage():
 
 
 @pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (b'{"flow": "f", "upto": -1}', "upto must not be negative"),
+        (b'{"flow": "f", "allow_unfinished": -1}', "allow_unfinished must not be negative"),
+        (b'{"flow": ""}', "flow must not be empty"),
+    ],
+)
+def test_a_value_out_of_range_is_named(extra, said):
+    with pytest.raises(ValueError, match=said):
+        internal.decode(extra)
+
+
+@pytest.mark.parametrize(
     ("failures", "cancelled", "abandoned", "ended", "state"),
     [
         (False, False, False, "succeeded", State.SUCCEEDED),

@@ -35,7 +35,7 @@ class Sink:
 
 
 def printer_with(sink, limit=1000):
-    printer = Printer(sink, limit)
+    printer = Printer("a-job", sink, limit)
     child = os.dup(printer.fd)
     printer.start()
     return printer, child

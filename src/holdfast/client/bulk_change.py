@@ -60,13 +60,16 @@ class Tally:
         self.matched = self.changed = self.looked = 0
         self.reasons: dict[str, int] = {}
 
-    def skip(self, reason: str, error: Exception | None = None, number: int = 1) -> None:
-        """Count jobs that are left unchanged. The error, if given, is logged; a wrong state needs no explanation."""
+    def skip(self, reason: str, error: Exception | None = None, number: int = 1, job: str = "a job") -> None:
+        """Count jobs that are left unchanged. The error, if given, is logged; a wrong state needs no explanation.
+
+        `job`: its name in the log, if the error does not name it.
+        """
         self.reasons[reason] = self.reasons.get(reason, 0) + number
         if error is not None and self._logged < LOGGED:
             self._logged += 1
             last = "; more are not logged" if self._logged == LOGGED else ""
-            logger.warning("a job was not %s: %s%s", self._done, error, last)
+            logger.warning("%s was not %s: %s%s", job, self._done, error, last)
 
     def seen(self, cursor: str | None) -> Changed:
         skipped = sum(self.reasons.values())
@@ -159,8 +162,8 @@ class BulkChange:
         except JobNotFound:
             tally.skip("not_found", number=len(ids))
         except (InvalidState, InvalidJob) as error:
-            reason = "refused" if isinstance(error, InvalidJob) else "flow"
-            tally.skip(reason, error, number=len(ids))
+            reason, name = ("refused", f"flow {flow}") if isinstance(error, InvalidJob) else ("flow", "a job")
+            tally.skip(reason, error, number=len(ids), job=name)
         else:
             tally.changed += done
             writes.made += done
@@ -237,7 +240,7 @@ async def _commit(session: Session, wanted: Sequence[tuple[Record, Change]], tal
         return [*await session.commit.change([change for _, change in wanted])]
     except InvalidJob as error:
         if len(wanted) == 1:
-            tally.skip("refused", error)
+            tally.skip("refused", error, job=f"job {wanted[0][0].id}")
             return [None]
     half = len(wanted) // 2
     return [*await _commit(session, wanted[:half], tally), *await _commit(session, wanted[half:], tally)]

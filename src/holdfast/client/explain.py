@@ -136,23 +136,23 @@ def _blocked(record: Record, paused: Sequence[Pause]) -> str:
     if record.waiting_for is not None and record.waiting_for.kind == "pause":
         was = f"it was deferred while its task was paused ({record.waiting_for.name})"
         return f"{was}, and was not released; resume the task again"
-    return f"it waits for {_others(record)}"
+    return _waits_for_flow(record)
 
 
-def _others(record: Record) -> str:
-    """The jobs of its flow that a job waits for."""
+def _waits_for_flow(record: Record) -> str:
+    """What a blocked job waits for: other jobs of its flow, or its start."""
     waiting_for, flow = record.waiting_for, extra.read(record.extra).flow
     if waiting_for is not None and waiting_for.kind == "dependency":
-        return f"job {waiting_for.name} to end, which comes before it in flow {flow}"
+        return f"it waits for job {waiting_for.name} to end, which comes before it in flow {flow}"
     if waiting_for is not None and waiting_for.kind == "flow_start":
-        return f"flow {flow} to start; a worker starts it once all of its jobs are stored"
+        return f"it waits for flow {flow} to start; a worker starts it once all of its jobs are stored"
     if waiting_for is not None and waiting_for.kind == "unknown":
-        return str(waiting_for)
+        return f"it waits for {waiting_for}"
     if extra.is_flow(record):
-        return f"its jobs to end; `holdfast flow show {flow}` shows their progress"
+        return f"it waits for its jobs to end; `holdfast flow show {flow}` shows their progress"
     if flow is not None:
-        return f"the other jobs of flow {flow} to end; `holdfast flow show {flow}` shows their progress"
-    return "other jobs to end" if waiting_for is None else str(waiting_for)
+        return f"it waits for the other jobs of flow {flow} to end; `holdfast flow show {flow}` shows their progress"
+    return f"it waits for {waiting_for or 'other jobs to end'}"
 
 
 def _waits_for_limit_key(limit_key: LimitKey, running: Sequence[Record]) -> tuple[str, list[str]]:

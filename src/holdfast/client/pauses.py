@@ -195,7 +195,9 @@ class TaskPauses:
         try:
             freed = await self._free(pause)
         except HoldfastError as error:
-            logger.warning("task %s is resumed; workers will release its deferred jobs: %s", pause.name, error)
+            logger.warning(
+                "task %s is resumed; releasing its blocked jobs failed, workers will do it: %s", pause.name, error
+            )
             freed = True
         return freed or any(one.resumed_at is None for one in known)
 

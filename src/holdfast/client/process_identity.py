@@ -63,7 +63,7 @@ def _start(pid: int) -> str | None:
 
 
 def _ended(pid: int) -> bool:
-    """Whether it is a zombie, and no other thread of it lives."""
+    """Whether the process is a zombie and has no other running thread."""
     fields = _stat(pid)
     if not fields or fields[0] not in (b"Z", b"X"):
         return False

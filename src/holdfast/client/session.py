@@ -104,7 +104,10 @@ class _Left:
     """Replaces the store of a closed session."""
 
     def __getattr__(self, name: str) -> Any:
-        raise ConfigError("the app was closed, or moved to another event loop, during the call")
+        raise ConfigError(
+            "the app was closed, or opened on another event loop, during the call;"
+            " keep the app open until all calls return"
+        )
 
 
 class Session:

@@ -95,7 +95,7 @@ async def send(session: Session, name: str, value: Any) -> int:
             await store.put_record(kind_of(name), str(before), None, kept.version)
             await store.put_record(KIND, f"{before}:{name}", None)
     except (StoreUnavailable, OutcomeUnknown) as error:
-        logger.info("signal %s was sent; workers will remove its old records: %s", name, error)
+        logger.info("signal %s was sent; removing its old records failed, workers will do it: %s", name, error)
     return woken
 
 

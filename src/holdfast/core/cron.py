@@ -39,6 +39,7 @@ _NAMED = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+FIELDS = "it needs five fields (minute, hour, day, month, weekday), or six with seconds first"
 OVERLAPS = ("allow", "skip")
 
 
@@ -199,7 +200,7 @@ def _cron(line: str, begin: datetime) -> _CronSim:
     try:
         return CronSim(line, begin)
     except CronSimError as error:
-        raise InvalidJob(f"invalid cron line {line!r}: {error}") from None
+        raise InvalidJob(f"invalid cron line {line!r}: {error}; {FIELDS}") from None
 
 
 def _zone(name: Any) -> ZoneInfo:

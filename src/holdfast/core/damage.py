@@ -12,7 +12,7 @@ from .job import Record, State, raw_text
 from .lifecycle import DELAY_LIMIT, Outcome, shorten
 
 DAMAGED_ID = "damaged-"
-"""Prefix of the id that stands in for an undecodable id; the job's number in the store follows."""
+"""Prefix of the id that replaces an undecodable id; the job's number in the store follows."""
 STATES = frozenset(state.value for state in State)
 DAMAGE_SHOWN = 1000
 """Characters shown of a value."""

@@ -67,8 +67,12 @@ def decode(data: bytes) -> Internal:
             raise ValueError(f"{name} is out of range")
     if any(number < 0 or on_dead not in ON_DEAD for number, on_dead in found.after):
         raise ValueError("`after` has an invalid job number or an invalid on_dead rule")
-    if found.upto < 0 or (found.allow_unfinished or 0) < 0 or found.flow == "":
-        raise ValueError("flow, upto or allow_unfinished is out of range")
+    if found.upto < 0:
+        raise ValueError("upto must not be negative")
+    if (found.allow_unfinished or 0) < 0:
+        raise ValueError("allow_unfinished must not be negative")
+    if found.flow == "":
+        raise ValueError("flow must not be empty")
     return found
 
 

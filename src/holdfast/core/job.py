@@ -83,7 +83,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     timeout: float | None = None
     key: str | None = None
     fingerprint: str = ""
-    """Identifies what the key stands for: a digest of task and payload."""
+    """Identifies the call that the key belongs to: a digest of task and payload."""
     nonce: int = 0
     """Set for an id that the user chose, to distinguish the client's own retry from another job."""
     max_depth: int | None = None

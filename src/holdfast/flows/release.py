@@ -65,7 +65,12 @@ class Release:
         try:
             await self.free(ids)
         except Exception as error:  # noqa: BLE001  # a driver may raise anything; the pending work is written
-            logger.warning("flow job %s: workers will process its end: %s: %s", ids[0], type(error).__name__, error)
+            logger.warning(
+                "flow job %s: releasing its dependents failed, a worker will do it: %s: %s",
+                ids[0],
+                type(error).__name__,
+                error,
+            )
             for id in ids:
                 self._session.commit.notify_end(id)
 

@@ -76,7 +76,7 @@ def check_holders(holders: Sequence[Holder]) -> None:
             if len(text) > 256 or not text.isprintable():
                 raise InvalidJob(f"holder {holder.id!r}: node, version or kind is over 256 characters or not printable")
         if not 0 <= holder.slots <= MAX_BOUND:
-            raise InvalidJob(f"holder {holder.id!r}: slots is from 0 to {MAX_BOUND}, not {holder.slots!s:.50}")
+            raise InvalidJob(f"holder {holder.id!r}: slots must be from 0 to {MAX_BOUND}, not {holder.slots!s:.50}")
         _check_names(holder.queues, holder.tasks)
 
 
@@ -248,8 +248,10 @@ def _check_note(note: Note, max_payload: int) -> None:
 
 def _check_end(end: Settlement, max_payload: int) -> None:
     id = _check_claim(end.id, end.seq, end.fence, end.token)
-    if end.state not in ENDS or not 0 < len(end.outcome) <= 32 or not end.outcome.isprintable():
+    if end.state not in ENDS:
         raise InvalidJob(f"job {id!r:.200}: a claim cannot end in state {end.state!r:.50}")
+    if not 0 < len(end.outcome) <= 32 or not end.outcome.isprintable():
+        raise InvalidJob(f"job {id!r:.200}: invalid outcome {end.outcome!r:.50}")
     _check_number(id, "nonce", end.nonce)
     _check_number(id, "attempt", end.attempt, INT32 - 1, least=-1)
     _check_number(id, "crashes", end.crashes, INT32 - 1, least=-COMPANY)
@@ -349,7 +351,7 @@ def _check_claim(id: str, seq: int, fence: int, token: int) -> str:
 
 def _check_number(id: str, name: str, number: int, maximum: int = INT64, *, least: int = 0) -> None:
     if not least <= number < maximum:
-        raise InvalidJob(f"{id!r:.200}: {name} is from {least} to {maximum - 1}, not {number!s:.50}")
+        raise InvalidJob(f"{id!r:.200}: {name} must be from {least} to {maximum - 1}, not {number!s:.50}")
 
 
 def _check_waiting_for(id: str, waiting_for: Waiting | None) -> None:

@@ -126,11 +126,11 @@ class StoreRpc:
             if permits is not None and OPERATE not in call.roles and (no := await self._refusal(permits, arguments)):
                 return no
             if method.kind != "once":
-                return await self._made(make, arguments)
+                return await self._made(method.name, make, arguments)
             request = call.header(rpc.REQUEST_HEADER.lower().encode())
             if request is None:
                 return _error(InvalidJob(f"{method.name} needs the header {rpc.REQUEST_HEADER}"))
-            return await self._cache.once(request.decode("latin-1"), lambda: self._made(make, arguments))
+            return await self._cache.once(request.decode("latin-1"), lambda: self._made(method.name, make, arguments))
 
         return handle
 
@@ -144,13 +144,13 @@ class StoreRpc:
             return _error(error)
         return _error(ConfigError(f"the call was refused: it needs a token with the roles {OPERATE!r} and {ROLE!r}"))
 
-    async def _made(self, make: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...] = ()) -> Answer:
-        """The answer of a call, or the error that it raised."""
+    async def _made(self, name: str, make: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...] = ()) -> Answer:
+        """The answer of a call of the method with this name, or the error that it raised."""
         try:
             await self._parts.runtime.open()
             return Answer(200, _encode(await make(*arguments)), headers=HEADERS)
         except Exception as error:  # noqa: BLE001  # the client raises it again
-            return _error(error)
+            return _error(error, name)
 
     async def _write(self, batch: Batch) -> Answers:
         if self._checks:
@@ -194,7 +194,7 @@ class StoreRpc:
                 features.add("sweeps")
             return rpc.Hello(__version__, store.name, tuple(sorted(features)), tuple(sorted(call.roles)))
 
-        return await self._made(make)
+        return await self._made("hello", make)
 
     async def _recalled(self, call: Call) -> Answer:
         request = call.header(rpc.REQUEST_HEADER.lower().encode()) or b""
@@ -247,14 +247,14 @@ def _versioned(handler: Handler) -> Handler:
     return handle
 
 
-def _error(error: Exception) -> Answer:
+def _error(error: Exception, method: str = "?") -> Answer:
     """An error as an answer, which the client raises again."""
     status = next((STATUSES[step] for step in type(error).__mro__ if step in STATUSES), 500)
     ours = (step.__name__ for step in type(error).__mro__ if step.__module__ == HoldfastError.__module__)
     name = next(ours, type(error).__name__ if status == 500 else ValueError.__name__)
     detail = str(error)
     if status == 500:
-        logger.error("a store call of a remote client failed with an unexpected error", exc_info=error)
+        logger.error("the store call %s of a remote client failed with an unexpected error", method, exc_info=error)
         detail = f"the store failed: {type(error).__name__}: {error}"
     document = {"type": f"urn:holdfast:problem:store:{name}", "title": "The store call failed", "status": status}
     return Answer(status, _encode(document | {"detail": detail, "error": name}), CONTENT_TYPE, HEADERS)

@@ -105,7 +105,8 @@ async def create(
     )
     if max(len(scope.queues), len(scope.tasks)) > NAMES_LIMIT:
         raise ConfigError(
-            f"no token was created: a scope has at most {NAMES_LIMIT} queues and {NAMES_LIMIT} tasks; use *"
+            f"no token was created: a scope has at most {NAMES_LIMIT} queues and {NAMES_LIMIT} tasks; use a pattern"
+            " with * instead of single names"
         )
     secret = fresh_secret()
     now = await records.now()

@@ -40,21 +40,23 @@ KINDS: dict[str, Kind] = {
     "job_replaced": Kind(logging.INFO, "an enqueue replaced the waiting job of its key"),
     "lease_acquired": Kind(logging.INFO, "a worker or a manual claim claimed a job", ("fence", "waited")),
     "handler_start": Kind(logging.INFO, "a task's code is about to run"),
-    "job_succeeded": Kind(logging.INFO, "settled: succeeded", _ENDED),
-    "job_failed": Kind(logging.WARNING, "settled: failed, to be retried", (*_ENDED, "error", "retry_in")),
-    "job_dead": Kind(logging.ERROR, "settled: dead", (*_ENDED, "error")),
+    "job_succeeded": Kind(logging.INFO, "the job succeeded", _ENDED),
+    "job_failed": Kind(logging.WARNING, "the attempt failed; the job will be retried", (*_ENDED, "error", "retry_in")),
+    "job_dead": Kind(logging.ERROR, "the job became dead", (*_ENDED, "error")),
     "job_cancelled": Kind(logging.INFO, "settled as cancelled, or cancelled by an operator", (*_ENDED, "error")),
-    "job_released": Kind(logging.INFO, "released, uncharged", _ENDED),
+    "job_released": Kind(logging.INFO, "released; the attempt is not counted (uncharged)", _ENDED),
     "job_snoozed": Kind(logging.INFO, "snoozed or waiting for a signal, uncharged", _ENDED),
     "job_paused": Kind(logging.INFO, "released before it started, uncharged: its task is paused", _ENDED),
     "job_expired": Kind(logging.WARNING, "expired before it started: settled as cancelled", (*_ENDED, "error")),
     "job_lost": Kind(logging.WARNING, "the lease of its worker expired; it is queued again", (*_ENDED, "error")),
-    "lease_lost": Kind(logging.WARNING, "a settlement was refused: the claim had ended", ("fence",)),
+    "lease_lost": Kind(
+        logging.WARNING, "the outcome of a run was rejected: its claim had ended or been recovered", ("fence",)
+    ),
     "cancel_requested": Kind(logging.INFO, "an operator requested cancellation of a running job"),
     "job_retried": Kind(logging.INFO, "an operator retried a job"),
     "job_meta_updated": Kind(logging.INFO, "an operator updated a job's meta"),
     "job_deleted": Kind(logging.INFO, "an operator deleted a job"),
-    "sweep_complete": Kind(logging.INFO, "claims of expired leases were settled", ("requeued", "job_ids")),
+    "sweep_complete": Kind(logging.INFO, "lost jobs were recovered", ("requeued", "job_ids")),
     "worker_started": Kind(logging.INFO, "a worker of this process started", ("queues", "slots")),
     "worker_stopped": Kind(logging.INFO, "a worker of this process stopped"),
     "http_request": Kind(logging.DEBUG, "a request was answered"),
@@ -91,7 +93,7 @@ class JobEvent(Event, frozen=True, gc=False):
     waited: float | None = None
     """From due time to claim, by the store's clock."""
     ran: float | None = None
-    """From the claim until its end was written."""
+    """From the claim until its outcome was written."""
     error: str | None = None
     retry_in: float | None = None
 

@@ -44,7 +44,9 @@ def reopen(path: str) -> None:
     try:
         handle = log_file(path)
     except OSError as error:
-        logging.getLogger("holdfast").warning("log file %s cannot be reopened, the old one stays: %s", path, error)
+        logging.getLogger("holdfast").warning(
+            "log file %s cannot be reopened, logging continues to the old file: %s", path, error
+        )
         return
     for stream in (1, 2):
         os.dup2(handle, stream)

@@ -236,7 +236,11 @@ class Schedules:
         except InvalidJob as error:  # a server may refuse runs of shell commands
             if (kept.name, version) not in _left:
                 _left.add((kept.name, version))
-                logger.warning("schedule %s: this worker may not enqueue its runs, others may: %s", kept.name, error)
+                logger.warning(
+                    "schedule %s: this worker is not allowed to enqueue its runs; another worker must do it: %s",
+                    kept.name,
+                    error,
+                )
             return None
         writes.made += written
         if written and after.error is not None and after.error != kept.error:

@@ -173,7 +173,11 @@ class Feed:
             logger.error("webhooks for job %s were not sent: HOLDFAST_SECRET is not set in this process", event.job_id)
             return
         if len(self._sending) >= MAX_PENDING:
-            logger.error("webhooks for job %s were not sent: %d wait for the store", event.job_id, MAX_PENDING)
+            logger.error(
+                "webhooks for job %s were not sent: %d others already wait for the store (limit)",
+                event.job_id,
+                MAX_PENDING,
+            )
             return
         sending = self._session.loop.create_task(self._store(hooks, event, self._session.clock.now()))
         self._sending.add(sending)
@@ -251,7 +255,9 @@ def _checked_url(url: Any) -> str:
         fine = False
         parts = urlsplit("")
     if not fine or not url.isascii() or not url.isprintable() or " " in url:
-        raise ConfigError(f"a webhook's URL is http(s)://HOST/… of at most {URL_LIMIT} ASCII characters; not stored")
+        raise ConfigError(
+            f"the webhook was not stored: its URL must be http(s)://HOST/… with at most {URL_LIMIT} ASCII characters"
+        )
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise ConfigError("a webhook's URL cannot have a user, password or #fragment; receivers verify the signature")
     return url

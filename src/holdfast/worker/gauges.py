@@ -46,7 +46,10 @@ class Gauges:
             self._serve()
         except OSError as error:
             if not patient:
-                raise ConfigError(f"metrics cannot be served on {self._host}:{self._port}: {error}") from None
+                raise ConfigError(
+                    f"metrics cannot be served on {self._host}:{self._port}: {error}; choose another port or stop the"
+                    " program that uses it"
+                ) from None
             self._opening = self._loop.create_task(self._try_again())
 
     async def _try_again(self) -> None:

@@ -78,7 +78,7 @@ class Leases:
             task = self._loop.create_task(self._clear(lost))
             self._clearing.add(task)
             task.add_done_callback(self._clearing.discard)
-            task.add_done_callback(_log_failure)
+            task.add_done_callback(self._log_failure)
         for key, one in held.items():
             if one.cancel and (run := runs.get(key)) is not None and run.why is None:
                 run.stop("cancel")
@@ -105,7 +105,7 @@ class Leases:
         old = [key for key, since in self._strays.items() if now - since > self.holder.lease / 6]
         if old and (self._releasing is None or self._releasing.done()):
             self._releasing = self._loop.create_task(self._release(old))
-            self._releasing.add_done_callback(_log_failure)
+            self._releasing.add_done_callback(self._log_failure)
 
     async def _release(self, keys: list[Key]) -> None:
         records = await self._session.store.get([id for id, _ in keys])
@@ -114,7 +114,6 @@ class Leases:
             if record is not None and mine:
                 await self._claims.settle(record, Outcome.released())
 
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.warning("could not reconcile the claims of this worker with the store: %s", error)
+    def _log_failure(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.warning("worker %s: comparing its claims with the store failed: %s", self.holder.id, error)

@@ -102,7 +102,7 @@ class Settler:
         try:
             await signals.look_again(self._session, run.record.id)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the job is due again within a minute
-            logger.warning("job %s: checking for its signal failed, again within 60 s: %s", run.record.id, error)
+            logger.warning("job %s: checking for its signal failed, retrying within 60 s: %s", run.record.id, error)
         finally:
             self._done(run)
 

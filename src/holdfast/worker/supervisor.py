@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -228,18 +229,22 @@ class Supervisor:
                 self._children.remove(child)
                 ending = self._loop.create_task(self._handle_end(child))
                 self._endings.add(ending)
-                ending.add_done_callback(self._end_handled)
+                ending.add_done_callback(partial(self._end_handled, child.process.pid))
         self._adopted.reap({child.process.pid for child in self._children})
         if self._kill_at is not None and self._clock.monotonic() > self._kill_at:
             for child in self._children:
                 logger.warning("worker process %s did not stop in time and was killed", child.process.pid)
                 child.process.kill()
 
-    def _end_handled(self, ending: asyncio.Task[None]) -> None:
+    def _end_handled(self, pid: int, ending: asyncio.Task[None]) -> None:
         self._endings.discard(ending)
         self._changed.set()
         if not ending.cancelled() and (error := ending.exception()) is not None:
-            logger.error("could not recover the jobs of a stopped worker; its lease will expire: %s", error)
+            logger.error(
+                "could not recover the jobs of worker process %s; they are recovered when its lease expires: %s",
+                pid,
+                error,
+            )
 
     async def _handle_end(self, child: Child) -> None:
         """A worker has ended: recover its claims, and start another if one is due."""
@@ -273,7 +278,11 @@ class Supervisor:
         if child.leaving is None and self._clock.monotonic() - child.started < EARLY_CRASH:
             self._crashes += 1
             pause = pause_after(self._crashes, held)
-            logger.warning("a new worker process starts in %g s", pause)
+            logger.warning(
+                "worker processes crash soon after their start (%d in a row); the next one starts in %g s",
+                self._crashes,
+                pause,
+            )
             await asyncio.sleep(pause)
         else:
             self._crashes = 0

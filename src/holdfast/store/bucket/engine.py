@@ -23,7 +23,7 @@ from .compactor import Compactor
 from .contents import Contents
 from .doctor import check_conditional_writes
 from .folder import Folder
-from .log import Log, Stale
+from .log import FELL_BEHIND, Log, Stale
 from .log_format import Batched, Revived, pack
 from .protocol import Bucket
 from .replica import Done, Replica
@@ -153,7 +153,7 @@ class Engine:
                 await self.log.follow()
                 await self.log.trust()
             except Stale:
-                logger.warning("this process fell behind the log of %s and reads it again", self.bucket)
+                logger.warning(FELL_BEHIND, self.bucket)
                 await self.log.join(replica)
                 continue
             if self.replica is replica:
@@ -185,7 +185,7 @@ class Engine:
             try:
                 await self.view()
             except HoldfastError as error:
-                logger.debug("reading the log failed: %s", error)
+                logger.debug("reading the log of %s failed: %s", self.bucket, error)
             later = min(self.timings.look_latest, self._pause * 1.5)
             self._pause, self._happened = self.timings.look_soonest if self._happened else later, False
             if watched := self.watch.long_silent(self.replica):
@@ -208,7 +208,8 @@ class Engine:
             self._requests.remove(request)
             raise StoreUnavailable(f"{self.bucket} did not answer in {self.timings.patience:g} s; nothing was written")
         raise OutcomeUnknown(
-            f"{self.bucket} did not answer in {self.timings.patience:g} s; the write may have happened"
+            f"{self.bucket} did not answer in {self.timings.patience:g} s; the write may have happened:"
+            " repeat the call with the same id or key"
         )
 
     async def _write_what_waits(self) -> None:

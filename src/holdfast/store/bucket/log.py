@@ -29,6 +29,9 @@ from .timings import Timings
 T = TypeVar("T")
 AHEAD = 64
 """Entries that are read at once, at most; the first read takes one, and each further read twice as many."""
+FELL_BEHIND = (
+    "this process was behind the log of %s and loads the newest snapshot; no action is needed unless this repeats"
+)
 READ_AGAIN = (0.05, 0.2, 0.5)
 """Seconds before an object that looks damaged is read again: the answer may have been truncated."""
 

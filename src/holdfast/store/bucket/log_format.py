@@ -302,7 +302,7 @@ def _common(table: Table, kind: type[msgspec.Struct], name: str, hint: Any) -> A
         [value] = msgspec.convert(_values(table, name, [table.like[name]]), list[hint])
         return value
     if name not in _defaults(kind):
-        raise ValueError(f"a table of {kind.__name__} lacks the field {name}")
+        raise ValueError(f"the log entry lacks the field {name} of {kind.__name__}: it is damaged")
     return _defaults(kind)[name]
 
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 from ...core.clock import Clock, Entropy
 from ...core.errors import OutcomeUnknown
 from .elapsed_guard import Instant
-from .log import Log, Read, Stale
+from .log import FELL_BEHIND, Log, Read, Stale
 from .log_format import VERSION, Batched, Entry, Handed, TooNew, decode, encode, inbox_key, log_key
 from .protocol import Bucket, NotWritten
 from .replica import BATCH_WINDOW, Done, Replica
@@ -144,7 +144,7 @@ class Writer:
 
     async def _join_again(self, batched: Batched, stale: Replica) -> None:
         """This process fell behind: join the log at its newest snapshot, and check whether the batch was applied."""
-        logger.warning("this process fell behind the log of %s and reads it again", self._bucket)
+        logger.warning(FELL_BEHIND, self._bucket)
         await patiently(lambda: self._log.join(stale))
         if self._outcome() is not None:
             return
@@ -213,7 +213,7 @@ class Writer:
                 if not unsure:
                     return False
             except Exception as error:  # noqa: BLE001  # drivers raise errors of any type
-                logger.debug("writing a batch to the inbox failed: %s: %s", type(error).__name__, error)
+                logger.debug("writing to the inbox of %s failed: %s: %s", self._bucket, type(error).__name__, error)
                 unsure = True
             else:
                 return True
@@ -251,7 +251,8 @@ class Writer:
         try:
             return bool(waiting) and await self._append(waiting)
         except Exception as error:  # noqa: BLE001  # the next read or write gets the error, and raises it
-            logger.debug("writing batches from the inbox failed: %s: %s", type(error).__name__, error)
+            name = type(error).__name__
+            logger.debug("writing batches from the inbox of %s failed: %s: %s", self._bucket, name, error)
             return False
 
     async def close(self) -> None:
@@ -297,7 +298,7 @@ class Writer:
             for batched in await listing:
                 self._adoptable[batched.writer, batched.number] = batched
         except Exception as error:  # noqa: BLE001  # the others wait longer, or write themselves
-            logger.debug("listing the inbox failed: %s: %s", type(error).__name__, error)
+            logger.debug("listing the inbox of %s failed: %s: %s", self._bucket, type(error).__name__, error)
 
 
 def pauses() -> Iterator[float]:

@@ -71,7 +71,7 @@ async def _apply(connection: Any, place: Place, number: int, script: str) -> Non
             raise
         raise ConfigError(
             f"{place.shown}: version {number} of the schema cannot be applied ({error}); nothing was changed. If"
-            f" the table {place.schema}.migration has lost the row of a version whose objects exist, put it back:"
+            f" these objects already exist and only the row in {place.schema}.migration is missing, run:"
             f" {sql.for_schema(sql.APPLIED.format(version=number), place.schema)}"
         ) from error
 

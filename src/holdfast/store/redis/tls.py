@@ -91,7 +91,9 @@ async def explain(host: str, port: int, used: ssl.SSLContext | None) -> str:
             raise ConfigError(f"{where} uses TLS: write rediss:// instead of redis://") from None
         if reason in ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE"):
             raise ConfigError(f"{where} requires a client certificate: set ?cert= and ?key=") from None
-        raise ConfigError(f"{where} rejects the certificate of ?cert= ({reason})") from None
+        raise ConfigError(
+            f"{where} rejects the certificate of ?cert= ({reason}); use a certificate that the server trusts"
+        ) from None
     except TimeoutError:
         return ""
     except OSError:

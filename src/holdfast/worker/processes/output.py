@@ -69,7 +69,8 @@ class RingBuffer:
 class Printer:
     """Reads a pipe on its own thread, and writes its data as notes. `fd` is the child's standard output."""
 
-    def __init__(self, write_note: WriteNote, limit: int) -> None:
+    def __init__(self, job: str, write_note: WriteNote, limit: int) -> None:
+        self._job = job
         self._write_note = write_note
         self._limit = limit
         self._loop = asyncio.get_running_loop()
@@ -120,7 +121,7 @@ class Printer:
             try:
                 self._lost = not await self._write_note(**note)
             except HoldfastError as error:
-                logger.warning("could not write the output of a job to the store: %s", error)
+                logger.warning("job %s: its output could not be written to the store: %s", self._job, error)
                 await asyncio.sleep(OUTPUT_PAUSE * (number + 1))
             else:
                 return

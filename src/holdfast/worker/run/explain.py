@@ -77,7 +77,9 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
         delay = rule(error, record.attempt)
         delay = None if delay is None else checked_seconds(delay, "the delay from a retry rule")
     except Exception as broken:
-        logger.exception("the retry rule of task %r raised", None if task is None else task.name)
+        logger.exception(
+            "job %s: the retry rule of task %r raised; the default back-off applies", record.id, record.task
+        )
         return Outcome.failed(f"{text} (and its retry rule raised {type(broken).__name__})", trace)
     return Outcome.dead(text, trace) if delay is None else Outcome.failed(text, trace, delay)
 

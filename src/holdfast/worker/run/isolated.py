@@ -149,7 +149,7 @@ class Children:
         context, settings = run.context, self._session.settings
         assert context is not None
         address, pooled = self.find_app(), task.run_in == "process"
-        printer = Printer(context.say, settings.max_output)
+        printer = Printer(context.job.id, context.say, settings.max_output)
         try:
             # A fresh child prints to the pipe from its start; one of the pool gets the pipe with the job.
             child = (self._take() if pooled else None) or Child(

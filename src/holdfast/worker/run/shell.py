@@ -53,7 +53,7 @@ def allow_shell(parts: Parts, pass_env: Sequence[str] | None = None) -> None:
     ) -> dict[str, Any]:
         """Run a command line. Exit 0 succeeds; anything else fails."""
         began = clock.monotonic()
-        printer = Printer(ctx.say, ctx.max_output)
+        printer = Printer(ctx.job.id, ctx.say, ctx.max_output)
         passed = runtime.current_settings().pass_env if pass_env is None else tuple(pass_env)
         surroundings = _environment(ctx, env, passed)
         try:
