@@ -260,7 +260,8 @@ def _checked_url(url: Any) -> str:
         )
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise ConfigError(
-            "the webhook was not stored: its URL must have no user, password or #fragment; receivers verify the signature"
+            "the webhook was not stored: its URL must have no user, password or #fragment;"
+            " receivers verify the signature"
         )
     return url
 
