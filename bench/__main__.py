@@ -1,4 +1,6 @@
-"""`python -m bench [sqlite|postgres|redis|bucket|http|limits]` measures; `python -m bench report FILE` cites it."""
+"""`python -m bench [sqlite|postgres|redis|bucket|http|limits]` measures; `python -m bench report FILE` cites it.
+
+`python -m bench pairs --before COMMIT` compares CPU per job with another commit."""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from . import machine, report, scenario
+from . import machine, pairs, report, scenario
 from .process import ROOT
 from .scale import FULL, QUICK
 
@@ -37,12 +39,15 @@ def main() -> None:
         command.add_argument("--dir", type=Path, help="where measurements keep their files (default: bench/.work)")
     cite = commands.add_parser("report", help="put a run's tables into README.md")
     cite.add_argument("results", type=Path)
+    pairs.add(commands.add_parser("pairs", help="CPU per job beside that of another commit, in interleaved pairs"))
     arguments = sys.argv[1:]
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
         arguments = ["sqlite", *arguments]
     options = parser.parse_args(arguments)
     if options.command == "report":
         report.cite(options.results)
+    elif options.command == "pairs":
+        pairs.run(options)
     elif options.command == "postgres":
         from .postgres import DURABILITY, Postgres
 
