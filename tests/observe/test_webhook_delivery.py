@@ -376,7 +376,7 @@ def test_public_addresses(address):
      "http://a.example/" + "x" * 3000],
 )  # fmt: skip
 async def test_an_invalid_url_is_refused(app, url):
-    with pytest.raises(ConfigError, match="a webhook's URL"):
+    with pytest.raises(ConfigError, match="the webhook was not stored: its URL"):
         await app.webhooks.add("shop", url)
 
 

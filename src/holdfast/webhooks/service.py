@@ -259,7 +259,10 @@ def _checked_url(url: Any) -> str:
             f"the webhook was not stored: its URL must be http(s)://HOST/… with at most {URL_LIMIT} ASCII characters"
         )
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise ConfigError("a webhook's URL cannot have a user, password or #fragment; receivers verify the signature")
+        raise ConfigError(
+            "the webhook was not stored: its URL cannot have a user, password or #fragment;"
+            " receivers verify the signature"
+        )
     return url
 
 
