@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from .machine import GOAL
+from .mutants.defects import DEFECTS
 from .real.command import FAULTS, JOBS, dropped
 from .real.places import PLACES
 from .sim.plan import PLACES as SIMULATED
@@ -132,7 +133,8 @@ def mutants() -> str:
         for one in kept["defects"]
     ]
     caught = sum(1 for one in kept["defects"] if one["caught_by"])
-    head = f"{caught} of {len(kept['defects'])} caught.\n"
+    left = len(DEFECTS) - len(kept["defects"])
+    head = f"{caught} of {len(DEFECTS)} caught" + (f"; {left} not run since they were changed.\n" if left else ".\n")
     return "\n".join([head, "| | planted defect | where | caught by |", "| --- | --- | --- | --- |", *rows]) + "\n"
 
 
