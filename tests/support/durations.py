@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REPORT = ROOT / ".pytest_cache" / "report.xml"
 RECORD = ROOT / "tests" / "durations.md"
 WORTH = {
-    "test_every_page_has_names_labels_structure_and_contrast": "axe and a contrast check on each page of the dashboard",
+    "test_every_page_has_names_labels_structure_and_contrast": "names, structure and contrast of each page of the dashboard",
     "test_kill_of_the_jobs_own_processes": "kill -9 of a shell job's own tree, as a user sees it, lease included",
     "test_kill_of_everything_at_once": "supervisor, workers and jobs die together; the next start recovers all",
     "test_kill_of_the_supervisor": "workers end with their supervisor, and their jobs run again",
@@ -47,6 +47,22 @@ WORTH = {
     "test_sixteen_processes_on_one_store_lose_nothing_and_claim_nothing_twice": "sixteen processes on one file",
     "test_a_lost_claim_cannot_be_completed": "the shortest lease over HTTP has to run out",
     "test_a_claim_recovered_as_dead_was_not_failed_by_its_holder": "the shortest lease over HTTP has to run out",
+    "test_one_parent_has_many_children": "as many children as a flow may have",
+    "test_the_quick_start": "the documented first calls over HTTP, as they are printed",
+    "test_an_empty_store_shows_first_commands": "each page of an empty store, in a browser",
+    "test_a_dead_worker_is_replaced_and_its_job_restarts": "kill -9 of a worker process, restart included",
+    "test_a_valid_token_is_not_delayed_by_wrong_ones_of_its_address": "the delay of wrong tokens has to pass",
+    "test_delayed_wrong_tokens_do_not_block_their_address": "the delay of wrong tokens has to pass",
+    "test_the_number_of_delayed_responses_is_limited": "the delay of wrong tokens has to pass",
+    "test_a_wall_clock_an_hour_off_ends_no_lease_early": "a lease has to run out by the right clock",
+    "test_a_waiting_job_shows_its_signal_and_steps": "a real worker and a signal, in a real page",
+    "test_a_reader_that_lags_behind_gets_missed": "more transitions than a store keeps",
+    "test_a_flow_and_its_jobs_link_to_each_other": "a real flow in a real page",
+    "test_the_fixture_has_a_description": "pytest in a process of its own, as a user runs it",
+    "test_drain_exits_when_no_job_is_left": "supervisor and workers, from start to exit",
+    "test_a_job_that_blocks_for_three_leases_runs_once": "three leases have to run out",
+    "test_each_job_of_a_large_flow_costs_no_more_than_one_of_a_small_flow": "a large flow beside a small one",
+    "test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease": "a server that is away for a whole lease",
 }
 """Why a slow test is worth its time."""
 
