@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REPORT = ROOT / ".pytest_cache" / "report.xml"
 RECORD = ROOT / "tests" / "durations.md"
 WORTH = {
-    "test_every_page_has_names_labels_structure_and_contrast": "names, structure and contrast of each page of the dashboard",
+    "test_every_page_has_names_labels_structure_and_contrast": "names, structure and contrast of each page",
     "test_kill_of_the_jobs_own_processes": "kill -9 of a shell job's own tree, as a user sees it, lease included",
     "test_kill_of_everything_at_once": "supervisor, workers and jobs die together; the next start recovers all",
     "test_kill_of_the_supervisor": "workers end with their supervisor, and their jobs run again",
@@ -47,7 +47,7 @@ WORTH = {
     "test_sixteen_processes_on_one_store_lose_nothing_and_claim_nothing_twice": "sixteen processes on one file",
     "test_a_lost_claim_cannot_be_completed": "the shortest lease over HTTP has to run out",
     "test_a_claim_recovered_as_dead_was_not_failed_by_its_holder": "the shortest lease over HTTP has to run out",
-    "test_one_parent_has_many_children": "as many children as a flow may have",
+    "test_one_parent_has_many_children": "2,500 children of one parent",
     "test_the_quick_start": "the documented first calls over HTTP, as they are printed",
     "test_an_empty_store_shows_first_commands": "each page of an empty store, in a browser",
     "test_a_dead_worker_is_replaced_and_its_job_restarts": "kill -9 of a worker process, restart included",
