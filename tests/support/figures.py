@@ -49,13 +49,13 @@ FORMATS = {
 
 FOREIGN = {
     "'unsupported startup parameter' in str(error)": "pgbouncer gives every refusal the same code",
-    "str(said).startswith(_NO_SERVER)": "as above",
+    "str(cause).startswith(_NO_SERVER)": "as above",
     "str(error).partition(' ')": "the first word of an error of Redis is its code",
     "'OOM' in str(error)": "as above, inside the error of a script",
     "'unknown command' in str(error).lower()": "its code is ERR, as that of most errors",
 }
 """Texts of errors that are read because the server that wrote them gives no better code."""
-REASONS = re.compile(r"""['"](?:limit_key|signal|job|begin|flow|pause):""")
+REASONS = re.compile(r"""['"](?:l[a]ne|limit_key|signal|job|begin|flow|pause):""")
 """Why a job waits, spelled out."""
 
 
@@ -314,7 +314,7 @@ def limit_rules(package: Path) -> dict[str, int]:
     lines: Counter[str] = Counter()
     for file in [*package.glob("core/*"), *package.glob("store/**/*")]:
         language = {".py": "Python", ".sql": "PL/pgSQL", ".lua": "Lua"}.get(file.suffix)
-        if language and re.search(r"limiter|limit_key|gate|limit_key|standing|ready_queue|turn|fair", file.stem):
+        if language and re.search(r"limit|l[a]ne|gate|standing|ready_queue|turn|fair", file.stem):
             lines[language] += len(file.read_text().splitlines())
     return dict(lines)
 
