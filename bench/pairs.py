@@ -37,10 +37,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-pairs-") as name:
         folder = Path(name)
-        archive = subprocess.run(
-            ["git", "archive", options.before, "src/holdfast"], cwd=ROOT, check=True, capture_output=True
-        ).stdout
-        with tarfile.open(fileobj=io.BytesIO(archive)) as source:
+        words = ["git", "archive", options.before, "src/holdfast"]
+        archive = subprocess.run(words, cwd=ROOT, check=False, capture_output=True)
+        if archive.returncode:
+            sys.exit(f"--before {options.before} is not a commit of this repository: {archive.stderr.decode().strip()}")
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as source:
             source.extractall(folder / "before", filter="data")
         sides = {"before": folder / "before" / "src", "now": ROOT / "src"}
         servers = Servers(folder)
