@@ -63,6 +63,10 @@ WORTH = {
     "test_a_job_that_blocks_for_three_leases_runs_once": "three leases have to run out",
     "test_each_job_of_a_large_flow_costs_no_more_than_one_of_a_small_flow": "a large flow beside a small one",
     "test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease": "a server that is away for a whole lease",
+    "test_the_fixture_is_available_if_holdfast_is_installed": "pytest in a process of its own, as a user runs it",
+    "test_shell_jobs_get_the_variables_of_pass_env": "supervisor, worker and a shell, as an operator starts them",
+    "test_kill_of_a_worker": "kill -9 of a worker process, lease included",
+    "test_enqueue_costs_little_more_than_importing_its_libraries": "fourteen starts of a process, compared",
 }
 """Why a slow test is worth its time."""
 
