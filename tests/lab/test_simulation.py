@@ -184,7 +184,7 @@ def forgetful_sweeper(self, end, now, settle=Jobs.settle):
 
 def failing_plan() -> Plan:
     for seed in range(1000):
-        if size(draw(seed)) > 16 and not simulate(draw(seed)).verdict:
+        if size(draw(seed)) > 14 and not simulate(draw(seed)).verdict:
             return draw(seed)
     raise AssertionError("no schedule has met the planted defect")
 
