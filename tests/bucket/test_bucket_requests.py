@@ -11,14 +11,15 @@ from delayed import Delayed, InMemory
 
 from holdfast import Holdfast
 from holdfast.core.clock import Entropy, SystemClock
-from holdfast.core.errors import ConfigError, StoreUnavailable
+from holdfast.core.errors import ConfigError, OutcomeUnknown, StoreUnavailable
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.log_format import VERSION
 from holdfast.store.bucket.timings import Timings
+from holdfast.store.bucket.writer import Writer
 from holdfast.store.group_commit import GroupCommit
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded
-from holdfast.testing.verbs import enqueue, insert, running, settle
+from holdfast.testing.verbs import enqueue, every, insert, running, settle
 
 
 @pytest.fixture
@@ -178,3 +179,17 @@ async def test_an_entry_of_a_newer_version_is_refused_by_name(bucket):
     objects[key] = (objects[key][0].replace(b'"v":%d' % VERSION, b'"v":%d' % (VERSION + 1), 1), objects[key][1])
     with pytest.raises(Exception, match="newer Holdfast"):
         await BucketStore(bucket).open()
+
+
+async def test_an_unexpected_error_after_a_write_does_not_promise_that_nothing_was_written(store, monkeypatch):
+    write = Writer.write
+
+    async def write_and_fail(writer, batched):
+        await write(writer, batched)
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(Writer, "write", write_and_fail)
+    with pytest.raises(OutcomeUnknown, match=r"KeyError: 'a defect'; the write may have happened"):
+        await insert(store, new_job("written"))
+    monkeypatch.undo()
+    assert [record.id for record in await every(store)] == ["written"]

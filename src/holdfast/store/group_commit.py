@@ -374,7 +374,7 @@ def _resolve(waiter: Waiter, answer: Any) -> None:
 
 
 def _unexpected(error: Exception) -> HoldfastError:
-    wrapped = StoreUnavailable(f"the store failed: {type(error).__name__}: {error}")
+    wrapped = OutcomeUnknown(f"the store failed: {type(error).__name__}: {error}; the write may have happened")
     wrapped.__cause__ = error
     return wrapped
 

@@ -368,6 +368,6 @@ def _resolve(request: WriteRequest, done: Done) -> None:
 
 def _fail(request: WriteRequest, error: Exception) -> None:
     if not request.future.done():
-        wrapped = error if isinstance(error, HoldfastError) else StoreUnavailable(f"{type(error).__name__}: {error}")
-        request.future.set_exception(wrapped)
+        unknown = f"the store failed: {type(error).__name__}: {error}; the write may have happened"
+        request.future.set_exception(error if isinstance(error, HoldfastError) else OutcomeUnknown(unknown))
         request.future.exception()
