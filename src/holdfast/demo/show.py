@@ -73,7 +73,8 @@ class Story:
         async with app:
             self.started = self.clock.monotonic()
             film = await enqueue_all(app)
-            self.say(f"{(await app.stats()).counts['queued']} jobs are queued in {self.url.rpartition('/')[2]}")
+            stored = sum((await app.stats()).counts.values())
+            self.say(f"{stored} jobs are stored in {self.url.rpartition('/')[2]}")
             self.supervisor = start_workers()
             live = Live(console=self.console, refresh_per_second=10, get_renderable=self.picture)
             if not self.console.is_terminal:
