@@ -2,8 +2,7 @@
 # Nothing is needed but make and Python 3.11 or newer:  make PYTHON=/path/to/python3.12 test
 
 PYTHON ?= python3 python3.13 python3.12 python3.11 python3.14
-# Tests wait more than they work, so four at a time are done sooner even on two cores; each has servers and folders of its own.
-# Many tests wait: three workers for each of two cores.
+# Many tests wait, so six at a time are done soonest on two cores; each has servers and folders of its own.
 PYTEST_ARGS ?= -n 6 --dist worksteal
 BENCH_ARGS ?=
 LAB_ARGS ?= all
