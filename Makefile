@@ -2,8 +2,8 @@
 # Nothing is needed but make and Python 3.11 or newer:  make PYTHON=/path/to/python3.12 test
 
 PYTHON ?= python3 python3.13 python3.12 python3.11 python3.14
-# Many tests wait, so six at a time are done soonest on two cores; each has servers and folders of its own.
-PYTEST_ARGS ?= -n 6 --dist worksteal
+# Many tests wait, so five at a time are done soonest on two cores; each has servers and folders of its own.
+PYTEST_ARGS ?= -n 5 --dist worksteal
 BENCH_ARGS ?=
 LAB_ARGS ?= all
 LOCK_ARGS ?=
@@ -46,10 +46,10 @@ demo: $(RUN)
 	@$(BIN)/holdfast demo
 
 test: $(DEV)
-	$(BIN)/python -m pytest -m "not extended" --junitxml=.pytest_cache/report.xml $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not extended" $(PYTEST_ARGS)
 
 test-all: servers test
-	HOLDFAST_LONG=1 $(BIN)/python -m pytest -m "extended or sized" --junitxml=.pytest_cache/report-extended.xml $(PYTEST_ARGS)
+	HOLDFAST_LONG=1 $(BIN)/python -m pytest -m "extended or sized" $(PYTEST_ARGS)
 	$(BIN)/python tests/support/pythons.py $(PYTEST_ARGS)
 
 # Redis beside Valkey, pgbouncer and Azurite: no wheel has them.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import logging
 import os
 import shutil
 import signal
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,14 @@ import pytest
 import pytest_asyncio
 
 from holdfast import Holdfast
-from support import shared, sizes, skips
+from support import durations, shared, sizes, skips
 
-STORES = ("memory", "sqlite")
+STORES = (pytest.param("memory", marks=pytest.mark.extended), "sqlite")
+"""Memory only in `make test-all`: that the two behave alike is what the conformance tests check."""
+DAILY = "not extended"
+"""The markers of `make test`."""
+SECONDS: dict[str, float] = defaultdict(float)
+"""How long each test took, in the process that reports."""
 
 
 MEMORY = Path("/dev/shm")
@@ -55,14 +62,30 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGHUP, lambda *_: None)
 
 
+def pytest_collection() -> None:
+    """Collecting makes hundreds of thousands of objects that stay: looking for garbage among them finds none."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """And no test has to look through them again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
     """Do not build tests that `make test` would deselect: every worker collects, and a quarter of all is `extended`."""
-    if collector.config.option.markexpr != "not extended" or not isinstance(
-        marks := getattr(obj, "pytestmark", 0), list
-    ):
+    if collector.config.option.markexpr != DAILY or not isinstance(marks := getattr(obj, "pytestmark", 0), list):
         return None
     return [] if any(mark.name == "extended" for mark in marks) else None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of an app run once per store."""
+    if "app_store" in metafunc.fixturenames:
+        metafunc.parametrize("app_store", STORES[1:] if metafunc.config.option.markexpr == DAILY else STORES)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -85,10 +108,10 @@ def _skipped(reporter: pytest.TerminalReporter) -> Counter[str]:
     return Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
 
 
-@pytest.fixture(params=STORES)
-def app_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture
+def app_url(app_store: str, tmp_path: Path) -> str:
     """A fresh store, once per kind."""
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db?synchronous=normal"
+    return "memory://" if app_store == "memory" else f"sqlite:///{tmp_path}/jobs.db?synchronous=normal"
 
 
 @pytest_asyncio.fixture
@@ -130,8 +153,15 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    SECONDS[report.nodeid] += report.duration
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     shared.end()
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and session.config.option.markexpr == DAILY:
+        durations.REPORT.parent.mkdir(exist_ok=True)
+        durations.REPORT.write_text(json.dumps(SECONDS))
     if reporter is not None and session.exitstatus == pytest.ExitCode.OK and skips.wrong(_skipped(reporter)):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

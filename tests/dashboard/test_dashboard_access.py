@@ -17,12 +17,11 @@ from support.scene import a_few, by_the_clock
 
 MORE = ("#/queues", "#/schedules", "#/workers", "#/dead", "#/errors")
 LOOKS = [
-    pytest.param("light", 1280, False, id="light-without-axe"),
-    pytest.param("light", 1280, True, id="light", marks=pytest.mark.extended),
-    pytest.param("dark", 1280, True, id="dark", marks=pytest.mark.extended),
-    pytest.param("light", 390, True, id="phone", marks=pytest.mark.extended),
+    pytest.param("light", 1280, id="light"),
+    pytest.param("dark", 1280, id="dark"),
+    pytest.param("light", 390, id="phone"),
 ]
-"""Color scheme, width, and whether axe looks too: it takes seconds for each page."""
+"""Color scheme and width."""
 HERE = Path(__file__).parent
 STRUCTURE, CONTRAST = (HERE / "structure.js").read_text(), (HERE / "contrast.js").read_text()
 CONTROLS = {"button", "link", "textbox", "searchbox", "checkbox", "combobox", "listbox"}
@@ -44,9 +43,10 @@ SPOILED = """() => {
 }"""
 
 
-@pytest.mark.parametrize(("scheme", "width", "with_axe"), LOOKS)
+@pytest.mark.extended
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_every_page_has_names_labels_structure_and_contrast(lab, make_page, scheme, width, with_axe):
+def test_every_page_has_names_labels_structure_and_contrast(lab, make_page, scheme, width):
     lab.do(a_few(lab.app))
     lab.do(by_the_clock(lab.app))
     dead = lab.do(lab.app.jobs(state="dead")).jobs[0].id
@@ -57,11 +57,11 @@ def test_every_page_has_names_labels_structure_and_contrast(lab, make_page, sche
         look(page, lab, where)
         if where == "#/jobs":
             page.get_by_role("checkbox").first.check()  # shows the selection bar
-        check(page, where, with_axe)
+        check(page, where)
     look(page, lab, "#/dead")
     page.get_by_role("button", name="Delete all").click()
     page.get_by_role("dialog").wait_for()
-    check(page, "dialog", with_axe)
+    check(page, "dialog")
 
 
 @pytest.mark.extended
@@ -128,8 +128,8 @@ def axe(page):
     return [(one["id"], one["impact"], one["nodes"][0]["html"]) for one in found["violations"]]
 
 
-def check(page, where, with_axe=True):
-    assert not with_axe or axe(page) == [], where
+def check(page, where):
+    assert axe(page) == [], where
     assert page.evaluate(STRUCTURE) == [], where
     contrast = page.evaluate(CONTRAST)
     assert contrast["seen"] > 5, where

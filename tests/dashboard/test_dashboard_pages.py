@@ -7,6 +7,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Error, expect
 
 from holdfast import State
@@ -21,6 +22,7 @@ def rows(page):
     return page.locator("[data-row]")
 
 
+@pytest.mark.extended
 def test_an_empty_store_shows_first_commands(lab, page):
     look(page, lab)
     expect(page.locator(".empty")).to_contain_text("holdfast enqueue")

@@ -1,4 +1,4 @@
-"""Where the time of a test run goes: `make test` writes a report, and this prints its slowest tests and folders.
+"""Where the time of a test run goes: each run writes a report, and this prints its slowest tests and folders.
 
     python tests/support/durations.py [REPORT] [--slowest 20] [--record]
 
@@ -8,14 +8,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 from collections import defaultdict
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parents[2]
-REPORT = ROOT / ".pytest_cache" / "report.xml"
+REPORT = ROOT / ".pytest_cache" / "durations.json"
+"""Of the last `make test`: seconds by test, set-up included."""
 RECORD = ROOT / "tests" / "durations.md"
 WORTH = {
     "test_every_page_has_names_labels_structure_and_contrast": "names, structure and contrast of each page",
@@ -71,18 +72,6 @@ WORTH = {
 """Why a slow test is worth its time."""
 
 
-def durations(report: Path) -> dict[str, float]:
-    """Seconds by test, set-up included."""
-    seconds: dict[str, float] = defaultdict(float)
-    for case in ET.parse(report).iter("testcase"):  # pytest's own report
-        module = case.get("classname", "")
-        parts = module.split(".")
-        file = next((n for n, part in enumerate(parts, 1) if part.startswith("test_")), len(parts))
-        name = "::".join(["/".join(parts[:file]) + ".py", *parts[file:], case.get("name", "")])
-        seconds[name] += float(case.get("time", 0))
-    return dict(seconds)
-
-
 def folder(test: str) -> str:
     parts = test.partition("::")[0].split("/")
     return "/".join(parts[:2])
@@ -90,7 +79,7 @@ def folder(test: str) -> str:
 
 def table(report: Path, slowest: int) -> str:
     """Both lists in Markdown."""
-    seconds = durations(report)
+    seconds: dict[str, float] = json.loads(report.read_text())
     folders: dict[str, list[float]] = defaultdict(list)
     for test, took in seconds.items():
         folders[folder(test)].append(took)
@@ -107,7 +96,7 @@ def table(report: Path, slowest: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Where the time of a test run goes.")
-    parser.add_argument("report", nargs="?", type=Path, default=REPORT, help="a JUnit report (default: the last run's)")
+    parser.add_argument("report", nargs="?", type=Path, default=REPORT, help="(default: of the last `make test`)")
     parser.add_argument("--slowest", type=int, default=20, metavar="N", help="how many tests to name (default: 20)")
     parser.add_argument("--record", action="store_true", help=f"write it to {RECORD.relative_to(ROOT)} too")
     chosen = parser.parse_args()

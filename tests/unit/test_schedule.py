@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import functools
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -46,6 +47,12 @@ def field(text: str, low: int, high: int) -> set[int]:
     return {int(part) for part in text.split(",")}
 
 
+@functools.cache
+def on_the_wall(moment: int, zone: str) -> datetime:
+    """What the clock shows there; an hour that comes twice is shown twice."""
+    return datetime.fromtimestamp(moment // MICROS, ZoneInfo(zone)).replace(tzinfo=None, fold=0)
+
+
 def oracle(line: str, zone: str, begin: int, end: int) -> list[int]:
     """Every minute of the span, by the calendar on the wall there.
 
@@ -66,12 +73,11 @@ def oracle(line: str, zone: str, begin: int, end: int) -> list[int]:
         return day and weekday if "*" in (days[0], weekdays[0]) else day or weekday
 
     found: list[int] = []
-    info = ZoneInfo(zone)
     seen: set[datetime] = set()
     moment = begin // MINUTE * MINUTE - 3 * 3600 * MICROS
-    before = datetime.fromtimestamp((moment - MINUTE) // MICROS, UTC).astimezone(info).replace(tzinfo=None, fold=0)
+    before = on_the_wall(moment - MINUTE, zone)
     while moment <= end:
-        local = datetime.fromtimestamp(moment // MICROS, UTC).astimezone(info).replace(tzinfo=None, fold=0)
+        local = on_the_wall(moment, zone)
         if fixed:
             jumped = before + timedelta(minutes=1)
             while jumped < local:  # the clock was put forward over these minutes
@@ -106,6 +112,7 @@ LINES = (
 DAY = 86400 * MICROS
 
 
+@functools.cache
 def changes(zone: str, year: int) -> list[int]:
     """The moments of a year, to the hour, at which the clock is put forward or back."""
     info = ZoneInfo(zone)

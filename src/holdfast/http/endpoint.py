@@ -29,6 +29,12 @@ Within = Callable[[Call, Scope, dict[str, Any]], Awaitable[None]]
 """Refuses a request that exceeds a token's scope, or narrows the handler's arguments to the scope."""
 
 
+@functools.cache
+def _hints(handler: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a handler's parameters; the same for every server in this process."""
+    return get_type_hints(handler, include_extras=True)
+
+
 class Endpoint:
     """One method of one path: the required role, the handler and the possible answers.
 
@@ -65,7 +71,7 @@ class Endpoint:
         self.any_query = any_query or role is None
         """Ignore the query: probes, scrapers and caches add their own."""
         self.summary = (inspect.getdoc(handler) or "").partition("\n")[0]
-        hints = get_type_hints(handler, include_extras=True)
+        hints = _hints(getattr(handler, "__func__", handler))
         self.query: type[msgspec.Struct] | None = hints.get("query")
         self.body: type[msgspec.Struct] | None = hints.get("body")
         self._decode = None if self.body is None else listing(self.body, msgspec.json.Decoder(self.body).decode)
