@@ -1,4 +1,4 @@
-"""One process of the bucket run: told what to do by its argument, it measures itself and answers with a JSON line."""
+"""One process of the bucket run: its argument says what to do, it measures itself and answers with a JSON line."""
 
 from __future__ import annotations
 

@@ -34,11 +34,11 @@ class Contender:
     def ask(self, folder: Path, **request: Any) -> dict[str, Any]:
         """Start a process for this one request, let it go when it is ready, and return its answer."""
         with self.start(folder, **request) as process:
-            heard = process.hear()
-            if heard == {"ready": True}:
-                process.tell()
-                heard = process.hear()
-            return heard
+            received = process.receive()
+            if received == {"ready": True}:
+                process.send()
+                received = process.receive()
+            return received
 
     def rate(self, folder: Path, **request: Any) -> float:
         """Jobs a second, where the process itself takes the time."""
@@ -58,8 +58,8 @@ class Contender:
                 worker.wait_until_ready()
             start = time.monotonic()
             for worker in workers:
-                worker.tell()
-            answers = [worker.hear() for worker in workers]
+                worker.send()
+            answers = [worker.receive() for worker in workers]
         done = sum(answer["jobs"] for answer in answers)
         if done != jobs:
             raise BenchError(f"{self.module}: {done} of {jobs} jobs were run")
@@ -71,8 +71,8 @@ class Contender:
             worker.wait_until_ready()
             self.ask(folder, do="produce", count=count, pauses=PAUSES)
             time.sleep(PAUSES[1])
-            worker.tell()
-            found = [seconds * 1000 for seconds in worker.hear()["latencies"]]
+            worker.send()
+            found = [seconds * 1000 for seconds in worker.receive()["latencies"]]
         if len(found) != count:
             raise BenchError(f"{self.module}: {len(found)} of {count} jobs arrived")
         return quantile(found, 0.5), quantile(found, 0.99)

@@ -51,15 +51,15 @@ def _interpreter(at_least: tuple[int, int]) -> str | None:
 
 def _version(python: str) -> str:
     """What it says of itself; nothing where it does not run (a pyenv shim without its version)."""
-    told = subprocess.run([python, "-c", "import sys; print(sys.version)"], capture_output=True, text=True, check=False)
-    return told.stdout.strip()
+    ran = subprocess.run([python, "-c", "import sys; print(sys.version)"], capture_output=True, text=True, check=False)
+    return ran.stdout.strip()
 
 
 def versions_in(python: str, names: list[str]) -> dict[str, str]:
     """The installed versions of these packages."""
     script = f"from importlib.metadata import version\nfor name in {names!r}: print(version(name))"
-    told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    return dict(zip(names, told, strict=True))
+    ran = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    return dict(zip(names, ran, strict=True))
 
 
 def own_versions(names: list[str]) -> dict[str, str]:

@@ -51,12 +51,12 @@ class Http:
         def measure(folder: Path) -> float:
             env = {"HOLDFAST_URL": f"sqlite:///{folder / 'jobs.db'}"}
             with Child([sys.executable, "-m", "bench.http_server", json.dumps({"do": what})], env) as server:
-                request = {"do": "load", "port": server.hear()["port"], "what": what, "count": count}
+                request = {"do": "load", "port": server.receive()["port"], "what": what, "count": count}
                 words = json.dumps({**request, "connections": connections})
                 with Child([sys.executable, "-m", "bench.http_load", words], {}) as client:
                     client.wait_until_ready()
-                    client.tell()
-                    answer = client.hear()
+                    client.send()
+                    answer = client.receive()
                     return answer["jobs"] / answer["seconds"]
 
         return measure

@@ -57,7 +57,7 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
 
-    def hear(self, timeout: float = PATIENCE) -> dict[str, Any]:
+    def receive(self, timeout: float = PATIENCE) -> dict[str, Any]:
         """The next line that the process says."""
         assert self._process.stdout is not None
         timer = threading.Timer(timeout, self._end)
@@ -74,10 +74,10 @@ class Child:
             raise self.trouble(f"said {line!r}") from None
 
     def wait_until_ready(self) -> None:
-        if self.hear() != {"ready": True}:
+        if self.receive() != {"ready": True}:
             raise self.trouble("was not ready")
 
-    def tell(self) -> None:
+    def send(self) -> None:
         """Send the line that it waits for: go, or stop."""
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")

@@ -219,10 +219,10 @@ def _import_time(python: str, module: str) -> float:
         "import asyncio, json, time; start = time.perf_counter(); "
         f"import {module}; print(json.dumps(time.perf_counter() - start))"
     )
-    told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
-    if told.returncode:
-        raise BenchError(f"import {module}: {told.stderr[-2000:]}")
-    return json.loads(told.stdout) * 1000
+    ran = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise BenchError(f"import {module}: {ran.stderr[-2000:]}")
+    return json.loads(ran.stdout) * 1000
 
 
 def _count(folder: Path, query: str) -> int:

@@ -44,8 +44,8 @@ def read(page: str) -> str:
 @pytest.mark.parametrize(("kind", "called"), CALLED.items(), ids=lambda given: getattr(given, "__name__", ""))
 def test_whatever_one_may_ask_is_in_the_reference(kind, called):
     lines = "\n".join(line for line in read("python.md").splitlines() if f"`{called}" in line or f" {called}" in line)
-    told = {name for code in re.findall(r"`([^`\n]+)`", lines) for name in re.findall(r"\.(\w+)", code)}
-    assert surface(kind) - told == set()
+    reported = {name for code in re.findall(r"`([^`\n]+)`", lines) for name in re.findall(r"\.(\w+)", code)}
+    assert surface(kind) - reported == set()
 
 
 def test_so_is_every_name_that_can_be_imported():
@@ -84,10 +84,10 @@ def test_the_tree_of_errors_is_the_one_in_the_code(drawn):
 
 
 def test_every_command_is_in_the_reference():
-    told = {
+    reported = {
         word for code in re.findall(r"`([^`\n]+)`", read("command-line.md")) for word in re.findall(r"^[a-z]+", code)
     }
-    assert set(COMMANDS) - told == set()
+    assert set(COMMANDS) - reported == set()
 
 
 def test_every_page_of_the_dashboard_is_opened_by_the_test_of_its_access():

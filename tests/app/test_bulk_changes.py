@@ -140,13 +140,13 @@ async def test_a_damaged_job_is_skipped_as_it_is_when_it_is_retried_alone(make_a
 
 
 async def test_every_change_of_many_is_an_event(app):
-    heard = []
+    received = []
     for name in ("job_retried", "job_deleted"):
-        app.on(name, lambda event: heard.append((event.name, event.job_id)))
+        app.on(name, lambda event: received.append((event.name, event.job_id)))
     ids = await make_dead(app, 12)
     await app.bulk.retry_dead()
     await app.bulk.purge(state="queued")
-    assert sorted(heard) == sorted([("job_deleted", id) for id in ids] + [("job_retried", id) for id in ids])
+    assert sorted(received) == sorted([("job_deleted", id) for id in ids] + [("job_retried", id) for id in ids])
 
 
 @pytest.mark.parametrize(

@@ -72,30 +72,30 @@ async def test_a_hook_sees_the_stores_answer(app):
 
 
 @pytest.fixture
-def heard(app):
+def received(app):
     """The events of an app, by name and job."""
-    heard = []
-    app.on("*", lambda event: heard.append((event.name, event.fields)))
-    return heard
+    received = []
+    app.on("*", lambda event: received.append((event.name, event.fields)))
+    return received
 
 
-def names(heard, job_id):
-    return [name for name, fields in heard if fields.get("job_id") == job_id]
+def names(received, job_id):
+    return [name for name, fields in received if fields.get("job_id") == job_id]
 
 
-async def test_handlers_receive_the_events_of_a_job(app, heard):
+async def test_handlers_receive_the_events_of_a_job(app, received):
     @app.task
     def fine() -> None: ...
 
     handle = await fine.enqueue()
     await work_off(app)
-    assert names(heard, handle.id) == ["job_created", "lease_acquired", "handler_start", "job_succeeded"]
-    about = next(fields for name, fields in heard if name == "job_succeeded")
+    assert names(received, handle.id) == ["job_created", "lease_acquired", "handler_start", "job_succeeded"]
+    about = next(fields for name, fields in received if name == "job_succeeded")
     assert (about["job_type"], about["attempt"]) == ("fine", 1)
     assert about["worker_id"] == (await handle.job()).worker
 
 
-async def test_handlers_receive_failures_and_operations(app, heard):
+async def test_handlers_receive_failures_and_operations(app, received):
     @app.task(max_attempts=2, retry=lambda error, attempt: 0)
     def bad() -> None:
         raise RuntimeError("no")
@@ -106,7 +106,7 @@ async def test_handlers_receive_failures_and_operations(app, heard):
     await app.update_meta(handle.id, a=1)
     await app.cancel(handle.id)
     await app.delete(handle.id)
-    assert [name for name in names(heard, handle.id) if name not in ("lease_acquired", "handler_start")] == [
+    assert [name for name in names(received, handle.id) if name not in ("lease_acquired", "handler_start")] == [
         "job_created",
         "job_failed",
         "job_dead",
@@ -115,16 +115,16 @@ async def test_handlers_receive_failures_and_operations(app, heard):
         "job_cancelled",
         "job_deleted",
     ]
-    assert next(fields for name, fields in heard if name == "job_failed")["error"] == "RuntimeError: no"
+    assert next(fields for name, fields in received if name == "job_failed")["error"] == "RuntimeError: no"
 
 
-async def test_an_idempotent_enqueue_is_reported_apart(app, heard):
+async def test_an_idempotent_enqueue_is_reported_apart(app, received):
     first = await app.submit("raw", b"", key="k")
     await app.submit("raw", b"", key="k")
-    assert names(heard, first.id) == ["job_created", "idempotent_submission"]
+    assert names(received, first.id) == ["job_created", "idempotent_submission"]
 
 
-async def test_a_handler_that_raises_harms_nobody(app, heard, caplog):
+async def test_a_handler_that_raises_harms_nobody(app, received, caplog):
     @app.on("*")
     def broken(event):
         raise RuntimeError("a defect of the handler")
@@ -132,7 +132,7 @@ async def test_a_handler_that_raises_harms_nobody(app, heard, caplog):
     handle = await app.enqueue("noop")
     await work_off(app)
     assert (await handle.job()).state == State.SUCCEEDED
-    assert "job_succeeded" in names(heard, handle.id)
+    assert "job_succeeded" in names(received, handle.id)
     assert "of event job_created raised" in caplog.text
 
 

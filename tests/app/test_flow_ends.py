@@ -217,12 +217,12 @@ async def test_ends_that_others_left_are_found_while_jobs_end_here_all_the_time(
     flow.add(busy)
     async with working(app, poll=0.1):
         await app.enqueue_flow(flow)
-        session_of(app).commit.end_callbacks, heard = (
+        session_of(app).commit.end_callbacks, received = (
             set(),
             session_of(app).commit.end_callbacks,
         )
         await other.end(record)  # and its worker dies before it frees anything
-        session_of(app).commit.end_callbacks = heard
+        session_of(app).commit.end_callbacks = received
         assert (await handle.wait(30)).state == State.SUCCEEDED
         stop = True
 

@@ -22,7 +22,7 @@ class Reported:
         self.refused: set[str] = set()
 
 
-async def fill(store: Store, name: str, told: Reported) -> None:
+async def fill(store: Store, name: str, reported: Reported) -> None:
     number = 0
     while True:
         ids = {f"{name}-{number}", f"{name}-{number}-twin"}
@@ -34,9 +34,9 @@ async def fill(store: Store, name: str, told: Reported) -> None:
             return
         except StoreUnavailable as error:
             print("refused:", error)
-            told.refused |= ids
+            reported.refused |= ids
             return
-        told.written |= ids
+        reported.written |= ids
 
 
 async def main(folder: Path, count: int) -> None:
@@ -45,16 +45,16 @@ async def main(folder: Path, count: int) -> None:
     stores = [open_store(f"file://{folder}/jobs", SystemClock()) for _ in range(count)]
     for store in stores:
         await store.open()
-    told = Reported()
-    await asyncio.gather(*(fill(store, f"{number}", told) for number, store in enumerate(stores)))
-    assert len(told.written) > 100, told.written
-    assert {record.id for record in await every(stores[0], page=500)} >= told.written
+    reported = Reported()
+    await asyncio.gather(*(fill(store, f"{number}", reported) for number, store in enumerate(stores)))
+    assert len(reported.written) > 100, reported.written
+    assert {record.id for record in await every(stores[0], page=500)} >= reported.written
     ballast.unlink()
     for number, store in enumerate(stores):
         await enqueue(store, f"after-{number}")
     found = {record.id for record in await every(stores[0], page=500)}
-    assert told.written <= found, told.written - found
-    assert not told.refused & found, told.refused & found
+    assert reported.written <= found, reported.written - found
+    assert not reported.refused & found, reported.refused & found
     assert not list((folder / "jobs" / ".aside").iterdir())
     for store in stores:
         await store.close()

@@ -172,15 +172,15 @@ def test_what_was_handed_in_is_not_called_unwritten_by_a_writer_that_has_no_room
             await store.get(["a"])
             store._shared.engine._writer._lost_at = asyncio.get_running_loop().time()
             full.full = True
-            with pytest.raises(HoldfastError) as told:
+            with pytest.raises(HoldfastError) as raised:
                 await insert(store, new_job("b"))
             for _ in range(2 * ALONE):
                 await other.put_record("config", "tick", b"0")
-            return told.type, (await other.get(["b"]))[0]
+            return raised.type, (await other.get(["b"]))[0]
 
-    told, b = virtually(story)
+    raised, b = virtually(story)
     assert b is not None, "it was not adopted: the test shows nothing"
-    assert told is OutcomeUnknown
+    assert raised is OutcomeUnknown
 
 
 class Late(InMemory):

@@ -19,6 +19,6 @@ from holdfast.store.open import open_store
     ],
 )
 def test_a_wrong_url_is_refused_with_the_reason_and_without_its_secrets(url, why):
-    with pytest.raises(ConfigError, match=why) as told:
+    with pytest.raises(ConfigError, match=why) as raised:
         open_store(url, SystemClock())
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(raised.value)

@@ -106,8 +106,8 @@ def test_workers_are_reported_how_long_the_platform_waits():
         service = compose()["services"][name]
         assert service["stop_grace_period"] == f"{service['environment']['HOLDFAST_STOP_TIMEOUT']}s"
     [(pod, container)] = [(pod, container) for file, pod, container in containers() if file == "worker.yaml"]
-    told = {variable["name"]: variable.get("value") for variable in container["env"]}
-    assert told["HOLDFAST_STOP_TIMEOUT"] == str(pod["terminationGracePeriodSeconds"])
+    reported = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert reported["HOLDFAST_STOP_TIMEOUT"] == str(pod["terminationGracePeriodSeconds"])
     unit = (DEPLOY / "systemd" / "holdfast-worker.service").read_text()
     assert re.findall(r"STOP_TIMEOUT=(\d+)$", unit, re.MULTILINE) == re.findall(r"StopSec=(\d+)$", unit, re.MULTILINE)
 

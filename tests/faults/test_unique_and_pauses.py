@@ -104,7 +104,7 @@ def test_a_worker_sees_a_pause_and_its_end(look, processes):
     look.until_ended([look.enqueue("work", 1)])
     look.sync.pause(task="work")
     # Within about a poll interval: those that come up before it still run.
-    until(lambda: _is_put_aside(look, look.enqueue("work", 2)), "it has heard of the pause")
+    until(lambda: _is_put_aside(look, look.enqueue("work", 2)), "it knows of the pause")
     held = [job.id for job in look.jobs() if job.state == State.BLOCKED]
     look.sync.resume(task="work")
     look.until_ended(held)

@@ -17,7 +17,7 @@ class Echo:
     """A server that answers each line, and remembers it."""
 
     def __init__(self) -> None:
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
 
     async def __aenter__(self):
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -29,7 +29,7 @@ class Echo:
 
     async def _serve(self, reader, writer):
         while line := await reader.readline():
-            self.heard.append(line)
+            self.received.append(line)
             writer.write(line)
             await writer.drain()
         writer.close()
@@ -53,7 +53,7 @@ async def test_a_line_passes_everything_on_until_there_is_trouble(echo, proxy):
     writer.write(b"one\n")
     assert await reader.readline() == b"one\n"
     writer.close()
-    assert echo.heard == [b"one\n"]
+    assert echo.received == [b"one\n"]
     assert not proxy.counts
 
 
@@ -66,7 +66,7 @@ async def test_an_answer_is_lost_after_the_request_has_arrived(echo, proxy):
     writer.write(b"two\n")
     with pytest.raises((ConnectionResetError, EOFError)):
         await reader.readexactly(4)
-    assert echo.heard == [b"one\n", b"two\n"]
+    assert echo.received == [b"one\n", b"two\n"]
     assert proxy.counts == {"answers dropped": 1}
     writer.close()
 

@@ -13,6 +13,9 @@ class SilentProxy:
     def __init__(self, port: int) -> None:
         self._port = port
         self._generation = 0
+        self.connections = 0
+        self.silent = False
+        """Whether new connections get no data."""
         self._writers: list[asyncio.StreamWriter] = []
 
     async def __aenter__(self) -> Self:
@@ -33,12 +36,13 @@ class SilentProxy:
             writer.close()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         there, back = await asyncio.open_connection("127.0.0.1", self._port)
         self._writers += [writer, back]
         await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        generation = self._generation
+        generation = None if self.silent else self._generation
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 if generation == self._generation:

@@ -69,13 +69,13 @@ async def test_jobs_run_by_polling_while_redis_is_down_and_hints_resume_afterwar
         redis.start()
         listener = session_of(app).store.listen(["queue/elsewhere"])
 
-        async def heard():
+        async def received():
             await work.using(queue="elsewhere").enqueue()
             began = time.monotonic()
             await listener.wait(0.5)
             return time.monotonic() - began < 0.4
 
-        await eventually(heard, 20)
+        await eventually(received, 20)
         listener.close()
 
 

@@ -10,10 +10,12 @@ from silent_proxy import SilentProxy
 
 from holdfast import Holdfast, OutcomeUnknown, StoreUnavailable
 from holdfast.client import heartbeat
+from holdfast.core.clock import SystemClock
+from holdfast.observe.outages import Outages
 from holdfast.store.postgres import PostgresStore, pool
 from holdfast.store.postgres.place import from_url as place_of
 from holdfast.store.protocol import Batch
-from holdfast.testing.build import new_job, succeeded
+from holdfast.testing.build import holder, new_job, succeeded
 from holdfast.testing.verbs import claim, every, insert, running
 from support.eventually import eventually
 from support.inside import session_of
@@ -176,6 +178,28 @@ async def test_a_heartbeat_gives_up_a_silent_connection_before_its_lease_expires
             proxy.cut()
             gate.set()
             assert await other.handle(handle.id).result(timeout=60) == "kept"
+
+
+async def test_a_heartbeat_gives_up_a_connection_that_is_silent_from_the_start(server, url, monkeypatch, caplog):
+    monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.5)
+    async with SilentProxy(server.port) as proxy, Holdfast(url) as app:
+        await app.stats()  # creates the schema
+        proxy.silent = True
+        store = PostgresStore(place_of(url.replace(f":{server.port}/", f":{proxy.port}/")))
+        outages = Outages(SystemClock())
+        one = heartbeat.Heartbeat(
+            store, holder("ann", 1.5), frozenset, lambda _known, _reply: True, lambda: None, outages=outages
+        )
+        one.start()
+        await eventually(lambda: proxy.connections == 1)
+        proxy.silent = False
+
+        async def registered() -> bool:
+            return [seen.holder.id for seen in await session_of(app).store.holders()] == ["ann"]
+
+        await eventually(registered)
+        await one.stopped()
+        assert "the store did not answer a heartbeat within 0.5 s" in caplog.text
 
 
 async def test_a_connection_whose_caller_gives_up_while_it_is_set_up_is_closed(url):

@@ -83,6 +83,6 @@ def test_what_only_the_client_could_do_is_refused_by_name():
         def get_credentials(self):
             return "me", "secret"
 
-    with pytest.raises(ConfigError, match="credential_provider") as told:
+    with pytest.raises(ConfigError, match="credential_provider") as raised:
         Holdfast(redis.Redis(credential_provider=Provider()))
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(raised.value)

@@ -87,11 +87,11 @@ async def test_an_app_that_only_enqueues_reports_of_it_too(start_server, quick_c
     async with Holdfast(server.url()) as app:
         server.call("CONFIG", "SET", "appendonly", "no")
 
-        async def told():
+        async def warned():
             await app.submit("t", b"{}")
             return "the append-only file is off" in caplog.text
 
-        await eventually(told)
+        await eventually(warned)
 
 
 async def test_it_is_reported_over_http_to_readers_and_to_remote_apps(start_server, quick_checks):

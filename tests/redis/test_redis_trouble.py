@@ -225,9 +225,9 @@ async def test_a_password_that_is_missing_or_wrong_is_reported(start_server, ope
     plain = server.url(durability="none")
     with pytest.raises(ConfigError, match="password"):
         await open_at(plain)
-    with pytest.raises(ConfigError, match="password") as told:
+    with pytest.raises(ConfigError, match="password") as raised:
         await open_at(plain.replace("//", "//:guess@"))
-    assert "guess" not in str(told.value)
+    assert "guess" not in str(raised.value)
     store = await open_at(plain.replace("//", "//:secret@"))
     await insert(store, new_job("a"))
 

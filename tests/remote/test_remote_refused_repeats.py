@@ -55,8 +55,8 @@ async def test_a_refused_query_leaves_the_write_unknown(between, status, body):
     store = open_store(between["url"], SystemClock())
     await store.open()
     try:
-        with pytest.raises(OutcomeUnknown) as told:
+        with pytest.raises(OutcomeUnknown) as raised:
             await insert(store, new_job("a"))
-        assert not isinstance(told.value, StoreUnavailable)
+        assert not isinstance(raised.value, StoreUnavailable)
     finally:
         await store.close()

@@ -47,9 +47,9 @@ async def test_a_missing_or_wrong_token_is_reported_and_never_shown(serve, open_
     with pytest.raises(ConfigError, match="HOLDFAST_TOKEN"):
         await open_at(server.url)
     monkeypatch.setenv("HOLDFAST_TOKEN", "guess")
-    with pytest.raises(ConfigError, match="rejects the token") as told:
+    with pytest.raises(ConfigError, match="rejects the token") as raised:
         await open_at(server.url)
-    assert "guess" not in str(told.value)
+    assert "guess" not in str(raised.value)
 
 
 async def test_a_token_without_the_role_is_refused_with_the_needed_role(serve, open_at, monkeypatch):
@@ -103,9 +103,9 @@ async def test_a_token_that_was_replaced_is_read_again(serve, open_at, tmp_path)
     ],
 )
 def test_a_wrong_url_is_refused_with_the_reason(url, why):
-    with pytest.raises(ConfigError, match=why) as told:
+    with pytest.raises(ConfigError, match=why) as raised:
         open_store(url, SystemClock())
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(raised.value)
 
 
 async def test_a_token_file_that_cannot_be_a_token_is_refused_unseen(serving, tmp_path):
@@ -116,9 +116,9 @@ async def test_a_token_file_that_cannot_be_a_token_is_refused_unseen(serving, tm
         (b"\xff", "read"),
     ):
         (tmp_path / "token").write_bytes(content)
-        with pytest.raises(ConfigError, match=why) as told:
+        with pytest.raises(ConfigError, match=why) as raised:
             await open_store(f"{serving.url}?token_file={tmp_path}/token", SystemClock()).open()
-        assert "words" not in str(told.value)
+        assert "words" not in str(raised.value)
     with pytest.raises(ConfigError, match="cannot be read"):
         await open_store(f"{serving.url}?token_file={tmp_path}/none", SystemClock()).open()
 

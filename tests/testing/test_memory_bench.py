@@ -67,12 +67,12 @@ def test_every_block_begins_empty_and_leaves_the_app_as_it_was(app):
 
 
 def test_the_duration_of_a_job_is_measured_by_the_manual_clock(app):
-    told = []
-    app.on("job_succeeded", lambda event: told.append(event.ran))
+    reported = []
+    app.on("job_succeeded", lambda event: reported.append(event.ran))
     with on_memory(app) as bench:
         app.sync.enqueue("signup", "ann")
         bench.work()
-    assert told == [0.0]
+    assert reported == [0.0]
 
 
 def test_work_finds_queues_that_no_task_names(app):

@@ -32,11 +32,14 @@ class Reported:
 
 
 class Failing(MemoryStore):
-    """Fails a number of heartbeats; `hangs` leaves each of them without an answer."""
+    """Fails a number of heartbeats; `hangs` leaves each of them without an answer, `opens_late` as many openings."""
 
-    fails, heartbeats, hangs, opened = 0, 0, False, 0
+    fails, heartbeats, hangs, opened, opens_late = 0, 0, False, 0, 0
 
     async def open(self):
+        if self.opens_late:
+            self.opens_late -= 1
+            await asyncio.Event().wait()
         self.opened += 1
 
     async def close(self):
@@ -70,6 +73,17 @@ async def test_a_heartbeat_repeats_until_it_is_stopped_and_closes_its_store():
     assert (set(reported.known), reported.failures, store.opened) == ({frozenset({"job"})}, 0, 0)
     one.stop()
     assert store.heartbeats == heartbeats
+
+
+async def test_a_store_that_does_not_open_is_opened_again_before_the_lease_expires(monkeypatch):
+    monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", LEASE / 3)
+    store, reported = Failing(), Reported()
+    store.opens_late = 2
+    one = new_heartbeat(store, reported)
+    one.start()
+    await eventually(lambda: store.heartbeats >= 1)
+    await one.stopped()
+    assert (reported.failures, store.opened) == (2, 0)
 
 
 async def test_a_heartbeat_that_is_no_longer_wanted_ends_by_itself():
@@ -116,7 +130,7 @@ async def test_a_heartbeat_that_cannot_start_says_so(monkeypatch):
     one.stop()
 
 
-class Heard:
+class Log:
     """Stands for the log of outages."""
 
     def __init__(self):
@@ -135,7 +149,7 @@ class Heard:
 async def test_how_long_a_heartbeat_may_take_and_when_the_next_one_comes(
     monkeypatch, lease, patience, pause, pause_after_failure
 ):
-    store, reported, heard, spans = Failing(), Reported(), Heard(), []
+    store, reported, received, spans = Failing(), Reported(), Log(), []
     store.fails, timeout = 1, asyncio.timeout
 
     def noted(seconds):
@@ -143,23 +157,25 @@ async def test_how_long_a_heartbeat_may_take_and_when_the_next_one_comes(
         return timeout(min(seconds, 0.05))
 
     monkeypatch.setattr(heartbeat.asyncio, "timeout", noted)
-    one = Heartbeat(store, build.holder("ann", lease), frozenset, reported.after, reported.failed, outages=heard)
+    one = Heartbeat(store, build.holder("ann", lease), frozenset, reported.after, reported.failed, outages=received)
     one.start()
     await eventually(lambda: len(reported.known) >= 2)
     await one.stopped()
-    assert spans[:5] == pytest.approx([patience, pause_after_failure, patience, pause, patience])
-    assert heard.said[:2] == [("failed", "heartbeat", "away"), ("worked", "heartbeat")]
+    opening, *later = spans
+    assert opening == patience
+    assert later[:5] == pytest.approx([patience, pause_after_failure, patience, pause, patience])
+    assert received.said[:2] == [("failed", "heartbeat", "away"), ("worked", "heartbeat")]
 
 
 async def test_a_heartbeat_without_an_answer_says_how_long_it_was_waited_for(monkeypatch):
     monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.02)
-    store, reported, heard = Failing(), Reported(), Heard()
+    store, reported, received = Failing(), Reported(), Log()
     store.hangs = True
-    one = Heartbeat(store, build.holder("ann", LEASE), frozenset, reported.after, reported.failed, outages=heard)
+    one = Heartbeat(store, build.holder("ann", LEASE), frozenset, reported.after, reported.failed, outages=received)
     one.start()
-    await eventually(lambda: heard.said)
+    await eventually(lambda: received.said)
     await one.stopped()
-    assert heard.said[0] == ("failed", "heartbeat", "the store did not answer a heartbeat within 0.02 s")
+    assert received.said[0] == ("failed", "heartbeat", "the store did not answer a heartbeat within 0.02 s")
 
 
 async def test_stopping_a_heartbeat_waits_until_its_store_is_closed():

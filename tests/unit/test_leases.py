@@ -47,7 +47,7 @@ class Scene:
         self.slots.add(run)
         return run
 
-    def heard(self, *held, known=None):
+    def received(self, *held, known=None):
         """A beat is answered: these claims are held."""
         self.leases._compare(self.leases.before_heartbeat() if known is None else known, HeartbeatReply(1, held))
 
@@ -71,7 +71,7 @@ def held(record, *, cancel=False):
 
 async def test_a_run_that_the_store_does_not_name_is_lost_and_others_are_not(scene):
     lost, kept = await scene.runs("lost"), await scene.runs("kept")
-    scene.heard(held(kept.record))
+    scene.received(held(kept.record))
     assert (lost.why, kept.why) == ("lost", None)
     await scene.leases.close()
 
@@ -80,7 +80,7 @@ async def test_a_run_that_began_after_the_heartbeat_is_not_lost(scene):
     known = scene.leases.before_heartbeat()
     run = await scene.runs("new")
     assert (known, scene.leases.before_heartbeat()) == (frozenset(), frozenset({("new", 1)}))
-    scene.heard(known=known)
+    scene.received(known=known)
     assert run.why is None
 
 
@@ -88,7 +88,7 @@ async def test_a_run_that_ended_since_the_heartbeat_is_ignored(scene):
     run = await scene.runs("ended")
     known = scene.leases.before_heartbeat()
     scene.slots.remove(run)
-    scene.heard(known=known)
+    scene.received(known=known)
     assert run.why is None
     assert not scene.leases._clearing
 
@@ -104,7 +104,7 @@ async def test_a_run_is_lost_once_and_also_when_it_was_to_be_cancelled(scene, mo
     monkeypatch.setattr(scene.store, "get", look)
     run.stop("cancel")
     for _ in range(2):
-        scene.heard()
+        scene.received()
         await scene.leases.close()
     assert (run.why, looked) == ("lost", [["lost"]])
 
@@ -120,7 +120,7 @@ async def test_a_job_taken_from_a_live_worker_runs_as_before(scene):
     await scene.runs("taken")
     await recovered(scene, "ann")
     assert (await job(scene.store, "taken")).quarantined
-    scene.heard()
+    scene.received()
     await scene.leases.close()
     taken = await job(scene.store, "taken")
     assert (taken.state, taken.quarantined, taken.crashes) == (State.QUEUED, False, 0)
@@ -144,7 +144,7 @@ async def test_a_job_that_another_has_claimed_since_is_left_alone(scene):
         return await write(batch)
 
     scene.store.write = counted
-    scene.heard()
+    scene.received()
     await scene.leases.close()
     assert await scene.store.get(["theirs", "ended", "deleted"]) == before
     assert (before[0].quarantined, before[1].state, before[2], writes) == (True, State.SUCCEEDED, None, [])
@@ -156,10 +156,10 @@ async def test_a_job_that_another_has_claimed_since_is_left_alone(scene):
 async def test_a_cancellation_reaches_a_run_once(scene):
     run, interrupted = await scene.runs("run"), []
     run.runner, run.begun = SimpleNamespace(cancel=lambda: interrupted.append("run")), True
-    scene.heard(held(run.record))
+    scene.received(held(run.record))
     assert run.why is None
     for _ in range(2):
-        scene.heard(held(run.record, cancel=True))
+        scene.received(held(run.record, cancel=True))
     assert (run.why, interrupted) == ("cancel", ["run"])
 
 
@@ -167,7 +167,7 @@ async def test_a_cancellation_of_what_does_not_run_here_any_more_harms_nobody(sc
     run = await scene.runs("run")
     known = scene.leases.before_heartbeat()
     scene.slots.remove(run)
-    scene.heard(held(run.record, cancel=True), known=known)
+    scene.received(held(run.record, cancel=True), known=known)
     assert run.why is None
 
 
@@ -176,13 +176,13 @@ async def test_a_cancellation_of_what_does_not_run_here_any_more_harms_nobody(sc
 
 async def test_a_claim_that_never_arrived_is_released_after_half_a_heartbeat(scene):
     record = await running(scene.store, "stray", scene.leases.holder)
-    scene.heard(held(record))
+    scene.received(held(record))
     scene.clock.advance(LEASE / 6)
-    scene.heard(held(record))
+    scene.received(held(record))
     await scene.done()
     assert scene.given_back == []
     scene.clock.advance(0.001)
-    scene.heard(held(record))
+    scene.received(held(record))
     await scene.done()
     assert scene.given_back == [("stray", 1, "released")]
 
@@ -195,7 +195,7 @@ async def test_a_claim_that_is_known_here_is_not_given_back(scene):
     scene.slots.settling.add((ends.id, ends.fence))
     scene.leases._unanswered.add(waiting_for.token)
     for _ in range(3):
-        scene.heard(held(run.record), held(ends), held(waiting_for))
+        scene.received(held(run.record), held(ends), held(waiting_for))
         scene.clock.advance(LEASE)
     await scene.done()
     assert (scene.given_back, scene.leases._releasing) == ([], None)
@@ -203,10 +203,10 @@ async def test_a_claim_that_is_known_here_is_not_given_back(scene):
 
 async def test_a_claim_that_was_known_in_between_begins_anew(scene):
     record = await running(scene.store, "stray", scene.leases.holder)
-    scene.heard(held(record))
+    scene.received(held(record))
     scene.clock.advance(LEASE)
-    scene.heard()
-    scene.heard(held(record))
+    scene.received()
+    scene.received(held(record))
     await scene.done()
     assert scene.given_back == []
 
@@ -214,15 +214,15 @@ async def test_a_claim_that_was_known_in_between_begins_anew(scene):
 async def test_claims_are_given_back_once_while_that_takes_long(scene):
     first, second = [await running(scene.store, id, scene.leases.holder, queue=id) for id in ("first", "second")]
     scene.may_settle.clear()
-    scene.heard(held(first), held(second))
+    scene.received(held(first), held(second))
     scene.clock.advance(LEASE)
     for _ in range(3):
-        scene.heard(held(first), held(second))
+        scene.received(held(first), held(second))
         await scene.done()
     scene.may_settle.set()
     await scene.done()
     assert scene.given_back == [("first", 1, "released"), ("second", 1, "released")]
-    scene.heard(held(second))
+    scene.received(held(second))
     await scene.done()
     assert scene.given_back[2:] == [("second", 1, "released")], "it did not help, so it is given back again"
 
@@ -230,13 +230,13 @@ async def test_claims_are_given_back_once_while_that_takes_long(scene):
 async def test_only_claims_that_are_still_ours_are_given_back(scene):
     records = [await running(scene.store, id, scene.leases.holder, queue=id) for id in ("ours", "theirs", "again")]
     deleted = await running(scene.store, "deleted", scene.leases.holder, queue="deleted")
-    scene.heard(*map(held, (*records, deleted)))
+    scene.received(*map(held, (*records, deleted)))
     for id, by in (("theirs", "bob"), ("again", "ann")):
         await settle(scene.store, build.released(await job(scene.store, id)))
         await claim_one(scene.store, build.holder(by, LEASE), id)
     await settle(scene.store, build.succeeded(deleted, keep=0.0))
     scene.clock.advance(LEASE / 2)
-    scene.heard(*map(held, (*records, deleted)))
+    scene.received(*map(held, (*records, deleted)))
     await scene.done()
     assert scene.given_back == [("ours", 1, "released")]
 
@@ -244,15 +244,15 @@ async def test_only_claims_that_are_still_ours_are_given_back(scene):
 async def test_a_claim_that_cannot_be_given_back_is_reported_in_the_log(scene, caplog):
     record = await running(scene.store, "stray", scene.leases.holder)
     scene.error = RuntimeError("away")
-    scene.heard(held(record))
+    scene.received(held(record))
     scene.clock.advance(LEASE)
     with caplog.at_level(logging.WARNING, "holdfast"):
-        scene.heard(held(record))
+        scene.received(held(record))
         await scene.done()
     assert "away" in caplog.text
     scene.error = None
     caplog.clear()
-    scene.heard(held(record))
+    scene.received(held(record))
     await scene.done()
     assert (scene.given_back, caplog.text) == ([("stray", 1, "released")], "")
 
@@ -261,9 +261,9 @@ async def test_who_closes_waits_for_no_claim_that_is_being_given_back(scene):
     record, broken = await running(scene.store, "stray", scene.leases.holder), []
     asyncio.get_running_loop().set_exception_handler(lambda _, about: broken.append(about))
     scene.may_settle.clear()
-    scene.heard(held(record))
+    scene.received(held(record))
     scene.clock.advance(LEASE)
-    scene.heard(held(record))
+    scene.received(held(record))
     await scene.done()
     await asyncio.wait_for(scene.leases.close(), 5)
     assert scene.leases._releasing.cancelled()

@@ -98,14 +98,14 @@ async def test_a_thread_that_does_not_look_finishes_and_has_succeeded(brisk):
         await eventually(entered.is_set)
         await handle.cancel()
 
-        async def heard():
+        async def received():
             [seen] = await session_of(brisk).store.holders()
             return seen.heartbeat
 
-        since = await heard()
+        since = await received()
 
         async def two_heartbeats_later():
-            return await heard() >= since + 2
+            return await received() >= since + 2
 
         await eventually(two_heartbeats_later)
         gate.set()

@@ -49,16 +49,16 @@ async def by_hand(app):
 @pytest.mark.parametrize("complete", [by_a_worker, by_hand])
 async def test_a_refused_completion_is_no_success_in_events_webhooks_and_metrics(make_app, complete):
     app = make_app(secret="an app's secret")
-    heard, tally = [], Tally()
+    received, tally = [], Tally()
     for name in ("job_succeeded", "job_failed", "lease_lost"):
-        app.on(name, heard.append)
+        app.on(name, received.append)
     tally.listen(parts_of(app).events)
     await app.pause(QUEUE)  # deliveries are made, and stay
     await app.webhooks.add("shop", "https://example.com/hook")
     taken, kept = await complete(app)
 
     assert [(await app.job(id)).state for id in (taken, kept)] == [State.FAILED, State.SUCCEEDED]
-    assert [(event.name, event.job_id) for event in heard if event.job_type == "work"] == [
+    assert [(event.name, event.job_id) for event in received if event.job_type == "work"] == [
         ("job_failed", taken),
         ("lease_lost", taken),
         ("job_succeeded", kept),

@@ -99,7 +99,7 @@ class Bulk:
         if (wanted is None) == (not ids):
             raise InvalidJob("give either a filter or ids, and not both")
         if len(ids) > CHANGE_LIMIT:
-            raise InvalidJob(f"at most {CHANGE_LIMIT} ids at once, not {len(ids)}")
+            raise InvalidJob(f"at most {CHANGE_LIMIT} ids at once, not {len(ids)}: split the list")
         change = self._begin(session, action)
         if wanted is None:
             records = await session.store.get(list(dict.fromkeys(checked_text(id, "an id") for id in ids)))

@@ -135,7 +135,10 @@ class Enqueue:
                 "store the data elsewhere and pass its address"
             )
         if options.meta and (size := len(msgspec.json.encode(options.meta))) > settings.max_payload:
-            raise PayloadTooLarge(f"task {name!r}: meta of {size} bytes is over max_payload ({settings.max_payload})")
+            raise PayloadTooLarge(
+                f"task {name!r}: meta of {size} bytes is over max_payload ({settings.max_payload}); "
+                "store the data elsewhere and pass its address"
+            )
         if options.window > settings.key_retention:
             raise InvalidJob(
                 f"task {name!r}: unique={options.window:g} s is longer than keys are remembered (key_retention, "
@@ -251,7 +254,10 @@ class Enqueue:
     def _binding(self) -> Binding:
         store = self._runtime.store
         if not isinstance(store, Binding):
-            raise ConfigError(f"the {store.name} store does not support connection= (your own transaction)")
+            raise ConfigError(
+                f"the {store.name} store does not support connection=: only SQLite and Postgres can store a job in your"
+                " own transaction; enqueue without it after your commit"
+            )
         return store
 
     async def insert_bound(self, connection: Any, job: NewJob) -> str:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from ..core.errors import StoreUnavailable
 from ..core.operations import HeartbeatReply, Holder
 from ..observe.outages import Outages
 from ..store.protocol import Store
 
+T = TypeVar("T")
 SHORTEST_PATIENCE = 5.0
 """Seconds. The minimum timeout of a heartbeat, which is otherwise a third of the lease."""
 
@@ -51,7 +52,9 @@ class Heartbeat:
         self._thread.start()
         self._started.wait()
         if self._loop is None:
-            raise StoreUnavailable("the heartbeat could not start: this process is out of files or threads")
+            raise StoreUnavailable(
+                "the heartbeat could not start: this process is out of files or threads; raise `ulimit -n` or `-u`"
+            )
 
     def stop(self) -> None:
         """Stop, and wait for a heartbeat in progress."""
@@ -79,10 +82,12 @@ class Heartbeat:
         finally:
             self._started.set()
 
-    async def _heartbeat(self, patience: float) -> HeartbeatReply:
+    async def _answer(self, call: Awaitable[T]) -> T:
+        """The answer of the store, in time for another try before the lease expires."""
+        patience = max(self._holder.lease / 3, SHORTEST_PATIENCE)
         try:
             async with asyncio.timeout(patience):
-                return (await self._store.heartbeat([self._holder]))[0]
+                return await call
         except TimeoutError:
             raise StoreUnavailable(f"the store did not answer a heartbeat within {patience:g} s") from None
 
@@ -94,10 +99,10 @@ class Heartbeat:
             pause = self._holder.lease / 3
             try:
                 if not opened:
-                    await self._store.open()
+                    await self._answer(self._store.open())
                     opened = True
                 known = self._before()
-                heartbeat = await self._heartbeat(max(pause, SHORTEST_PATIENCE))
+                (heartbeat,) = await self._answer(self._store.heartbeat([self._holder]))
             except Exception as error:  # noqa: BLE001  # no error may stop the heartbeat while there are claims
                 self._failed()
                 self._outages.failed("heartbeat", error)

@@ -417,9 +417,11 @@ class Runtime:
         if self._leaving is not None and self._leaving.loop is here:
             return self._leaving
         if session is None:
-            raise ConfigError("the app is not open: it was closed during the call")
+            raise ConfigError("the app was closed during the call: keep it open until all calls return")
         if here not in (None, session.loop):
-            raise ConfigError("the app runs on another event loop: it was closed, or moved there, during the call")
+            raise ConfigError(
+                "the app moved to another event loop during the call: keep it on one loop until all calls return"
+            )
         return session
 
     def after_fork(self) -> None:

@@ -126,7 +126,9 @@ class Returns:
 def encode_untyped(args: tuple[Any, ...], kwargs: dict[str, Any], *, task: str = "the task") -> bytes:
     """Encode a call without its function: named arguments by name, the others under "*"."""
     if STAR in kwargs:
-        raise InvalidJob(f"{task} cannot take an argument named {STAR!r}: that is where positional arguments travel")
+        raise InvalidJob(
+            f"{task} cannot take an argument named {STAR!r}: that is where positional arguments travel; rename it"
+        )
     advice = "pass plain JSON, or enqueue the function itself, whose annotations keep types"
     for index, value in enumerate(args, 1):
         write_exactly(value, f"argument {index} of {task}", advice)

@@ -40,7 +40,9 @@ def opened(value: Any) -> Any:
         return {MARK: value.number}
     if isinstance(value, dict):
         if MARK in value:
-            raise InvalidJob(f"a dict with the key {MARK!r} cannot be passed together with results of other jobs")
+            raise InvalidJob(
+                f"a dict with the key {MARK!r} cannot be passed together with results of other jobs: rename the key"
+            )
         return {key: opened(each) for key, each in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
         return [opened(each) for each in cast("list[Any]", value)]

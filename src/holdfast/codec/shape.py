@@ -130,7 +130,7 @@ class Shape:
     def _take_context(self, parameter: inspect.Parameter, signature: inspect.Signature) -> None:
         name = parameter.name
         if self.context is not None:
-            raise ConfigError(f"{self.label}() has two context parameters, as {self.context!r} and as {name!r}")
+            raise ConfigError(f"{self.label}() has two context parameters, {self.context!r} and {name!r}: keep one")
         kinds = {other.kind for other in signature.parameters.values()}
         by_position = parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.VAR_POSITIONAL in kinds
         if by_position or parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):

@@ -43,7 +43,7 @@ class Signed:
         if not any(hmac.compare_digest(signature, _sign(key, place, pickled)) for key in self._keys):
             raise InvalidJob(
                 "the signature of a pickled payload or result does not match: it was made with another secret, for "
-                "another task or store, or the data was changed"
+                "another task or store, or the data was changed; check that all processes have the same HOLDFAST_SECRET"
             )
         try:
             return self._pickle.loads(pickled)

@@ -83,7 +83,7 @@ def check(id: str, data: bytes) -> None:
         return
     number = id.removeprefix(f"{flow}.")
     if number == id or not (number.isascii() and number.isdecimal()):
-        raise ValueError(f"it cannot belong to flow {flow!r:.200}: its id must be the flow's id, a dot and a number")
+        raise ValueError(f"the id of a job of flow {flow!r:.200} must be the flow's id, a dot and a number")
 
 
 def expires_at(record: Record) -> int | None:

@@ -76,7 +76,7 @@ class Auth:
         if access is None:
             raise WrongToken(
                 UNAUTHORIZED,
-                "this token is unknown, revoked or expired; `holdfast token list` shows the valid ones",
+                "this token is unknown, revoked or expired; `holdfast token list` shows which tokens are valid",
                 www_authenticate="Bearer",
             )
         return access

@@ -178,7 +178,11 @@ class Resource:
             if not self.methods:
                 raise Refused(NOT_FOUND, f"there is no path {scope['path']!r:.200}; /openapi.json lists all paths")
             methods = ", ".join(sorted(self.methods))
-            raise Refused(METHOD_NOT_ALLOWED, f"the methods of this path are {methods}", allow=methods)
+            raise Refused(
+                METHOD_NOT_ALLOWED,
+                f"{scope['path']!r:.200} does not accept {scope['method']}; it accepts {methods}",
+                allow=methods,
+            )
         return await endpoint.answer(call)
 
 

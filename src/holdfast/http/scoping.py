@@ -25,7 +25,7 @@ from .problems import FORBIDDEN, Refused
 def check(scope: Scope | None, queue: str, task: str, what: str) -> None:
     """Refuse a queue and task outside a scope."""
     if scope is not None and not scope.covers(queue, task):
-        raise Refused(FORBIDDEN, f"{what} is of queue {queue!r} and task {task!r}, but this token is only for {scope}")
+        raise Refused(FORBIDDEN, f"{what} has queue {queue!r} and task {task!r}, but this token is only for {scope}")
 
 
 def shown(call: Call, job: Job) -> bool:
@@ -64,8 +64,8 @@ async def made_jobs(_: Call, scope: Scope, given: dict[str, Any]) -> None:
     """Jobs to be stored; the handler checks each, because the task's options may set the queue."""
     body = given["body"]
     if scope.queues and (getattr(body, "replace", False) or getattr(body, "debounce", None) is not None):
-        raise Refused(FORBIDDEN, f"this token is only for {scope} and cannot replace or debounce: the job of this key "
-                      "may be in any queue")  # fmt: skip
+        raise Refused(FORBIDDEN, f"this token is only for {scope}; replace and debounce need a token for all queues, "
+                      "because the job of this key may be in any queue")  # fmt: skip
 
 
 async def filtered(_: Call, scope: Scope, given: dict[str, Any]) -> None:

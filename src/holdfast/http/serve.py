@@ -52,13 +52,13 @@ def bind(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = found[0]
         bound = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError, OverflowError) as error:
-        raise ConfigError(f"cannot serve on {host!r}, port {port}: {error}") from None
+        raise ConfigError(f"cannot serve on {host!r}, port {port}: {error}; choose another --host or --port") from None
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except (OSError, OverflowError) as error:
         bound.close()
-        raise ConfigError(f"cannot serve on {host!r}, port {port}: {error}") from None
+        raise ConfigError(f"cannot serve on {host!r}, port {port}: {error}; choose another --host or --port") from None
     return bound
 
 

@@ -61,7 +61,7 @@ class Metrics:
 
     def __init__(self, active: Callable[[], int] = lambda: 0, *, prefix: str = PREFIX) -> None:
         if find_spec("prometheus_client") is None:
-            raise MissingExtra("metrics for Prometheus", "server")
+            raise MissingExtra("the Prometheus export", "server")
         self.tally = Tally()
         self._active = active
         self._prefix = prefix

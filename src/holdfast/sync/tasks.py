@@ -144,4 +144,7 @@ def _drive(coroutine: Coroutine[Any, Any, R]) -> R:
     except StopIteration as done:
         return done.value
     coroutine.close()
-    raise InvalidJob("app.sync cannot enqueue: this connection, or an around_enqueue hook, awaits; use `await` instead")
+    raise InvalidJob(
+        "app.sync cannot enqueue with this connection=: it, or an around_enqueue hook, waits for async code;"
+        " enqueue with `await` instead"
+    )

@@ -221,7 +221,7 @@ def _check_together(given: JobOptions, new: dict[str, Any]) -> None:
         raise InvalidJob("give either delay= or at=, not both")
     if given.get("debounce") is not None:
         if delayed or timed or given.get("replace") is False or given.get("unique") is not None:
-            raise InvalidJob("debounce= sets the due time, replace= and unique=: remove delay=, at= and those")
+            raise InvalidJob("debounce= cannot be used with delay=, at=, unique= or replace=False: it sets them itself")
         new["replace"] = True
     elif given.get("debounce_max") is not None:
         raise InvalidJob("debounce_max= requires debounce=")

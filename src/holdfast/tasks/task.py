@@ -231,4 +231,4 @@ def _checked_memory(memory: int | str, task: Task[..., Any]) -> int:
     try:
         return size(memory, 2**53)
     except (ValueError, TypeError):
-        raise ConfigError(f"task {task.name!r}: memory= must be bytes, or text such as 500MB or 2GB") from None
+        raise ConfigError(f"task {task.name!r}: memory= must be a number of bytes, or text such as 500MB") from None
