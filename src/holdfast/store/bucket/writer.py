@@ -42,6 +42,8 @@ QUIET = 3
 """The same, while no process writes."""
 BEHIND = 3
 """Round trips since the head was known after which a lost put means that this process is behind, not in a race."""
+TRIP_MAX = 1.0
+"""Seconds: a put that takes longer was repeated or suspended with its process, and is no measure of a round trip."""
 ENTRY_BYTES = 4_000_000
 """Bytes of adopted batches in one entry, at most."""
 
@@ -163,7 +165,7 @@ class Writer:
         first_put, began = Instant.of(self._clock), self._time()
         try:
             read = await self._put(replica, number, data)
-            self._trip += (self._time() - began - self._trip) / 8
+            self._trip += (min(self._time() - began, TRIP_MAX) - self._trip) / 8
             if read is not None and read.entry.nonce != entry.nonce:
                 self._company = self._time()
                 self._log.apply(replica, number, read)
