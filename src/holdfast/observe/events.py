@@ -265,7 +265,7 @@ def _log_record(level: int, name: str, event: Event) -> logging.LogRecord:
     arguments = (name, _FieldText(event))
     if logging.logThreads or logging.logProcesses:
         return logger.makeRecord("holdfast", level, __file__, 0, "%s %s", arguments, None, extra=about)
-    record, now = logging.LogRecord.__new__(logging.LogRecord), time.time()
+    record, now = logging.LogRecord.__new__(logging.LogRecord), time.time()  # noqa: TID251  # as in every record
     record.__dict__ = {**_template(level), "args": arguments, "created": now, "msecs": now % 1 * 1000, **about}
     return record
 

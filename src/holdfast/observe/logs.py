@@ -51,6 +51,7 @@ class BatchHandler(logging.StreamHandler[Any]):
     def __init__(self) -> None:
         super().__init__(sys.stderr)
         self._lines: list[str] = []
+        self._closed = False
         self._waiting = threading.Event()
         self._thread: threading.Thread | None = None
         os.register_at_fork(before=self.flush, after_in_child=self._forked)
@@ -58,7 +59,7 @@ class BatchHandler(logging.StreamHandler[Any]):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._lines.append(self.format(record))
-            if record.levelno >= logging.WARNING or len(self._lines) >= BATCH:
+            if record.levelno >= logging.WARNING or len(self._lines) >= BATCH or self._closed:
                 self.flush()
             elif not self._waiting.is_set():
                 self._write_later()
@@ -66,11 +67,19 @@ class BatchHandler(logging.StreamHandler[Any]):
             self.handleError(record)
 
     def flush(self) -> None:
-        with self.lock or threading.Lock():  # the same lock is held during `emit`
+        self.acquire()
+        try:
             lines, self._lines = self._lines, []
             if lines:
                 self.stream.write("\n".join(lines) + "\n")
                 super().flush()
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        """`logging.shutdown` closes it when the interpreter ends; later lines are written at once."""
+        self._closed = True
+        super().close()
 
     def _write_later(self) -> None:
         if self._thread is None:
@@ -164,7 +173,7 @@ COLOURS = {
 
 
 def _pretty(colours: Mapping[str, tuple[str, str]]) -> Renderer:
-    """Lines such as `12:30:00 info     job_succeeded      job_id=1 queue=default`; a traceback follows on its own lines."""
+    """Lines such as `12:30:00 info     job_succeeded      job_id=1`; a traceback follows on lines of its own."""
     (dim, undim), (bold, unbold), (key, unkey) = colours["time"], colours["event"], colours["field"]
 
     def render(line: Line) -> str:

@@ -22,7 +22,7 @@ from ..app import parts_of
 from ..core.errors import HoldfastError
 from ..observe import traces
 from ..observe.events import JobEvent, WorkerEvent
-from ..observe.logs import reopen, set_up
+from ..observe.logs import flush, reopen, set_up
 from ..observe.tally import Tally
 from .processes.process_table import sweep
 from .service import Refusal, Service, StatusMessage, ignore_signal, resident
@@ -131,8 +131,10 @@ def main() -> None:
         with suppress(OSError):  # the supervisor has ended
             connection.setblocking(True)
             connection.sendall(msgspec.json.encode(StatusMessage(refused=Refusal.of(error))) + b"\n")
+        flush()
         os._exit(1)
     traces.flush()
+    flush()
     # A thread that ignores its cancellation cannot be stopped; its job was released, so do not wait for it.
     os._exit(0)
 
