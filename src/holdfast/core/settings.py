@@ -68,6 +68,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Prefix of all metric names."""
     request_memory: int = 256 * 1024**2
     """Bytes of request bodies that a server buffers at the same time."""
+    uvloop: bool = True
+    """Whether worker processes and servers use uvloop where it is installed."""
     private_webhooks: bool = False
     """Whether webhooks may be sent to non-public addresses."""
     pass_env: tuple[str, ...] = ()
@@ -237,6 +239,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "metrics_port": _optional(address),
     "metrics_prefix": _metrics_prefix,
     "request_memory": lambda value: size(value, 2**53),
+    "uvloop": _flag,
     "private_webhooks": _flag,
     "pass_env": _variables,
 }
