@@ -157,10 +157,8 @@ def _json(line: Line) -> str:
     return _encoder.encode(line).decode()
 
 
-# Text before and after: the time, each level, the event, and the name of a field.
-PLAIN = dict.fromkeys(("time", "debug", "info", "warning", "error", "critical", "event", "field"), ("", ""))
 _END = "\x1b[0m"
-COLOURS = {
+COLOURS: Mapping[str, tuple[str, str]] = {
     "time": ("\x1b[2m", _END),
     "debug": ("\x1b[2m", _END),
     "info": ("\x1b[32m", _END),
@@ -170,6 +168,8 @@ COLOURS = {
     "event": ("\x1b[1m", _END),
     "field": ("\x1b[36m", _END),
 }
+"""Text before and after: the time, each level, the event, the name of a field."""
+PLAIN: Mapping[str, tuple[str, str]] = dict.fromkeys(COLOURS, ("", ""))
 
 
 def _pretty(colours: Mapping[str, tuple[str, str]]) -> Renderer:

@@ -60,7 +60,7 @@ class Member:
             self._app.on("lease_acquired", self._count)
 
     def loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop] | None:
-        """uvloop where it is installed and wanted."""
+        """That of uvloop, where it is installed and wanted."""
         if not self._parts.runtime.current_settings().uvloop:
             return None
         try:
