@@ -187,7 +187,7 @@ def lines_written(code, *, env=None):
 PROGRAM = """
 import logging, os, sys
 from holdfast.observe import logs
-logs.MAX_AGE = {age}
+logs.LINE_AGE = {age}
 logs.set_up("INFO", "json")
 log = logging.getLogger("holdfast")
 """
@@ -207,7 +207,7 @@ def test_a_line_waits_for_others_but_not_for_long(quiet_again, capsys):
 
 
 def test_a_warning_is_written_at_once_after_the_lines_before_it(quiet_again, capsys, monkeypatch):
-    monkeypatch.setattr(logs, "MAX_AGE", 3600)
+    monkeypatch.setattr(logs, "LINE_AGE", 3600)
     logs.set_up("INFO", "json")
     log = logging.getLogger("holdfast")
     log.info("first")

@@ -218,7 +218,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "poll": _number(0.01, 3600),
     "grace": duration,
     "stop_timeout": _optional(duration),
-    "concurrency": _whole(1, 10_000),
+    "concurrency": _optional(_whole(1, 10_000)),
     "max_attempts": _whole(0, 1_000_000),
     "retry_base": _number(0),
     "retry_factor": _number(0),

@@ -18,7 +18,7 @@ import msgspec
 
 COMMON = ("job_id", "job_type", "queue", "attempt", "worker_id", "trace_id")
 """Attributes of a log record that are printed as fields; `ctx.log` sets them."""
-MAX_AGE = 0.05
+LINE_AGE = 0.05
 """Seconds until a line is written: a write for each line would cost as much as a short job."""
 BATCH = 1000
 """Lines that are written at once at the latest."""
@@ -46,7 +46,7 @@ def flush() -> None:
 
 
 class BatchHandler(logging.StreamHandler[Any]):
-    """Writes lines to standard error in batches that are at most MAX_AGE old; a warning at once, with all before it."""
+    """Writes lines to standard error in batches that are at most LINE_AGE old; a warning at once, with all before it."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
@@ -94,7 +94,7 @@ class BatchHandler(logging.StreamHandler[Any]):
 
     def _write(self) -> None:
         while self._waiting.wait():
-            threading.Event().wait(MAX_AGE)
+            threading.Event().wait(LINE_AGE)
             self._waiting.clear()
             with suppress(OSError, ValueError):  # nobody reads it, or it was closed
                 self.flush()
