@@ -38,7 +38,6 @@ PRELOAD = (
     "pytest_timeout",
     "sqlite3",
     "starlette.applications",
-    "structlog",
     "typer",
     "uvicorn",
     "xdist.plugin",

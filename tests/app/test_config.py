@@ -133,7 +133,7 @@ async def test_something_strange_in_the_store_keeps_nobody_from_opening(app, mak
     await parts_of(app).records.put("config", "from_the_future", b"[1]")
     other = make_app(session_of(app).store.sibling())
     assert (await other.stats()).workers == 0
-    assert session_of(other).settings.concurrency == 10
+    assert session_of(other).settings.concurrency is None
 
 
 async def test_a_record_that_is_no_json_keeps_nobody_from_opening(app, make_app):

@@ -5,6 +5,7 @@ import logging
 import re
 import subprocess
 import sys
+import time
 import urllib.request
 
 import pytest
@@ -66,15 +67,8 @@ def lines_of(log, id):
 def test_the_events_of_a_job_are_logged_in_order_with_its_ids(logged):
     log = logged(("twice", "greet"), ("dead", "never"))
     life = lines_of(log, "twice")
-    assert [line["event"] for line in life if line.get("logger") is None] == [
-        "lease_acquired",
-        "handler_start",
-        "job_failed",
-        "lease_acquired",
-        "handler_start",
-        "job_succeeded",
-    ]
-    assert [line["event"] for line in lines_of(log, "dead")] == ["lease_acquired", "handler_start", "job_dead"]
+    assert [line["event"] for line in life if line.get("logger") is None] == ["job_failed", "job_succeeded"]
+    assert [line["event"] for line in lines_of(log, "dead")] == ["job_dead"]
     for line in life:
         assert line["job_type"] == "greet"
         assert line["queue"] == "default"
@@ -84,6 +78,11 @@ def test_the_events_of_a_job_are_logged_in_order_with_its_ids(logged):
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", line["timestamp"])
     levels = {line["event"]: line["level"] for line in life}
     assert (levels["job_failed"], levels["job_succeeded"]) == ("warning", "info")
+
+
+def test_debug_shows_claims_and_starts_too(logged):
+    log = logged(("dead", "never"), HOLDFAST_LOG_LEVEL="DEBUG")
+    assert [line["event"] for line in lines_of(log, "dead")] == ["lease_acquired", "handler_start", "job_dead"]
 
 
 def test_log_lines_of_a_task_have_the_same_ids(logged):
@@ -171,19 +170,79 @@ def test_tracebacks_and_unknown_objects_are_logged_on_one_line(quiet_again, caps
 
 
 @pytest.mark.parametrize("program", ["import holdfast", "import holdfast.cli.main", "from holdfast import Worker"])
-def test_structlog_is_not_imported_without_set_up(program):
+def test_libraries_of_other_commands_are_not_imported(program):
     code = (
-        f"import sys; {program}; print([name for name in ('structlog', 'opentelemetry', 'prometheus_client', "
-        "'aiohttp') if name in sys.modules])"
+        f"import sys; {program}; print([name for name in ('rich', 'opentelemetry', 'prometheus_client', 'aiohttp') "
+        "if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_structlog_does_not_import_rich_in_a_worker():
-    code = (
-        "import sys; from holdfast.observe.logs import set_up; set_up('INFO', 'json'); "
-        "print('structlog' in sys.modules, 'rich.console' in sys.modules)"
+def lines_written(code, *, env=None):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+    return [json.loads(line)["event"] for line in done.stderr.splitlines() if line.startswith("{")]
+
+
+PROGRAM = """
+import logging, os, sys
+from holdfast.observe import logs
+logs.LINE_AGE = {age}
+logs.set_up("INFO", "json")
+log = logging.getLogger("holdfast")
+"""
+
+
+def test_a_line_waits_for_others_but_not_for_long(quiet_again, capsys):
+    logs.set_up("INFO", "json")
+    log = logging.getLogger("holdfast")
+    log.info("first")
+    log.info("second")
+    (handler,) = logging.getLogger().handlers
+    assert len(handler._lines) == 2 or not handler._lines
+    deadline = time.monotonic() + 30
+    while handler._lines and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()] == ["first", "second"]
+
+
+def test_a_warning_is_written_at_once_after_the_lines_before_it(quiet_again, capsys, monkeypatch):
+    monkeypatch.setattr(logs, "LINE_AGE", 3600)
+    logs.set_up("INFO", "json")
+    log = logging.getLogger("holdfast")
+    log.info("first")
+    assert capsys.readouterr().err == ""
+    log.warning("second")
+    log.info("third")
+    assert [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()] == ["first", "second"]
+    logs.flush()
+    assert "third" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "",
+        "sys.exit(3)",
+        "raise RuntimeError",
+        "logs.flush(); os._exit(0)",
+        "import atexit; atexit.register(log.info, 'last')",
+    ],
+)
+def test_all_lines_are_written_when_the_process_ends(end):
+    written = lines_written(PROGRAM.format(age=3600) + f"log.info('first'); log.info('second'); {end}")
+    assert written == ["first", "second", "last"][: 3 if "last" in end else 2]
+
+
+def test_lines_are_written_once_if_the_process_forks():
+    written = lines_written(
+        PROGRAM.format(age=3600)
+        + """
+log.info("before")
+child = os.fork()
+log.info("child" if child == 0 else "parent")
+if child:
+    os.waitpid(child, 0)
+"""
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "False"]
+    assert written == ["before", "child", "parent"]

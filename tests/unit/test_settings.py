@@ -39,7 +39,7 @@ def test_a_setting_of_none_in_the_call_comes_before_the_environment():
 def test_the_defaults_are_those_of_the_manual():
     settings = Settings()
     assert settings.url == "sqlite:///holdfast.db"
-    assert (settings.lease, settings.poll, settings.grace, settings.concurrency) == (None, 1.0, 6.0, 10)
+    assert (settings.lease, settings.poll, settings.grace, settings.concurrency) == (None, 1.0, 6.0, None)
     assert (settings.max_attempts, settings.max_crashes, settings.max_depth) == (5, 3, None)
     assert (settings.retry_base, settings.retry_factor, settings.retry_jitter, settings.retry_cap) == (5, 2, 2, 3600)
     assert (settings.max_payload, settings.max_output) == (1024**2, 1024**2)

@@ -409,3 +409,18 @@ async def test_a_worker_leaves_nothing_behind_on_the_loop(app, caplog):
     gc.collect()
     assert "Task was destroyed" not in caplog.text
     assert not [thread for thread in threading.enumerate() if thread.name == "holdfast-heartbeat"]
+
+
+@pytest.mark.parametrize(("tasks", "slots"), [("async", 100), ("plain", 10), ("both", 10), ("none", 10)], ids=str)
+async def test_a_worker_has_more_slots_if_all_tasks_are_async(app, tasks, slots):
+    async def waits() -> None: ...
+
+    def computes() -> None: ...
+
+    if tasks in ("async", "both"):
+        app.task(waits)
+    if tasks in ("plain", "both"):
+        app.task(computes)
+    async with app, working(app) as worker:
+        await eventually(lambda: worker.holder)
+        assert worker.holder.slots == slots

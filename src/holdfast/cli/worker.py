@@ -30,7 +30,10 @@ def start(
         str | None, typer.Option(help="Queues with weights: mail:5,default:1. (default: the tasks')")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="Concurrent jobs in each process. (default: 10)")
+        int | None,
+        typer.Option(
+            min=1, max=10_000, help="Concurrent jobs in each process. (default: 10, or 100 if all tasks are async)"
+        ),
     ] = None,
     shell: Annotated[bool, typer.Option("--shell", help="Run shell jobs besides the application's tasks.")] = False,
     pass_env: Annotated[

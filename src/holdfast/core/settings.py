@@ -21,6 +21,8 @@ DAY = 86400.0
 """Seconds."""
 DEFAULT_LEASE, LONG_LEASE = 30.0, 120.0
 """Default lease in seconds: for most stores, and for those where a heartbeat is expensive."""
+DEFAULT_CONCURRENCY, ASYNC_CONCURRENCY = 10, 100
+"""Slots of a worker process: with tasks that need a thread or a process each, and with async tasks alone."""
 MANUAL_LEASE = 300.0
 """Default lease of a manual claim, in seconds."""
 _NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
@@ -40,7 +42,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Seconds. Together with releasing jobs it stays below the 10 s after which many platforms kill a process."""
     stop_timeout: float | None = None
     """Seconds from SIGTERM to SIGKILL, as configured in the platform; None if unknown."""
-    concurrency: int = 10
+    concurrency: int | None = None
+    """Jobs that run at the same time in a worker process; None: 10, or 100 if all tasks are async."""
     max_attempts: int = 5
     retry_base: float = 5.0
     retry_factor: float = 2.0
@@ -65,6 +68,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Prefix of all metric names."""
     request_memory: int = 256 * 1024**2
     """Bytes of request bodies that a server buffers at the same time."""
+    uvloop: bool = True
+    """Whether worker processes and servers use uvloop where it is installed."""
     private_webhooks: bool = False
     """Whether webhooks may be sent to non-public addresses."""
     pass_env: tuple[str, ...] = ()
@@ -213,7 +218,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "poll": _number(0.01, 3600),
     "grace": duration,
     "stop_timeout": _optional(duration),
-    "concurrency": _whole(1, 10_000),
+    "concurrency": _optional(_whole(1, 10_000)),
     "max_attempts": _whole(0, 1_000_000),
     "retry_base": _number(0),
     "retry_factor": _number(0),
@@ -234,6 +239,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "metrics_port": _optional(address),
     "metrics_prefix": _metrics_prefix,
     "request_memory": lambda value: size(value, 2**53),
+    "uvloop": _flag,
     "private_webhooks": _flag,
     "pass_env": _variables,
 }

@@ -91,6 +91,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             service,
             http=cast("type[Connection]", functools.partial(Connection, ConnectionLimits(proxies))),
+            loop="auto" if service.parts.runtime.current_settings().uvloop else "asyncio",
             ws="none",
             lifespan="on",
             log_config=None,

@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -22,7 +23,7 @@ from ..app import parts_of
 from ..core.errors import HoldfastError
 from ..observe import traces
 from ..observe.events import JobEvent, WorkerEvent
-from ..observe.logs import reopen, set_up
+from ..observe.logs import flush, reopen, set_up
 from ..observe.tally import Tally
 from .processes.process_table import sweep
 from .service import Refusal, Service, StatusMessage, ignore_signal, resident
@@ -57,6 +58,16 @@ class Member:
         self._app.on("worker_started", self._register)
         if service.max_jobs is not None:
             self._app.on("lease_acquired", self._count)
+
+    def loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop] | None:
+        """That of uvloop, where it is installed and wanted."""
+        if not self._parts.runtime.current_settings().uvloop:
+            return None
+        try:
+            import uvloop
+        except ImportError:
+            return None
+        return uvloop.new_event_loop
 
     async def serve(self) -> None:
         """Run jobs until the worker stops."""
@@ -126,13 +137,17 @@ def main() -> None:
     os.set_inheritable(connection.fileno(), False)
     sweep()
     try:
-        asyncio.run(Member(service, connection).serve())
+        member = Member(service, connection)
+        with asyncio.Runner(loop_factory=member.loop_factory()) as runner:
+            runner.run(member.serve())
     except HoldfastError as error:
         with suppress(OSError):  # the supervisor has ended
             connection.setblocking(True)
             connection.sendall(msgspec.json.encode(StatusMessage(refused=Refusal.of(error))) + b"\n")
+        flush()
         os._exit(1)
     traces.flush()
+    flush()
     # A thread that ignores its cancellation cannot be stopped; its job was released, so do not wait for it.
     os._exit(0)
 

@@ -17,7 +17,7 @@ from ..core.errors import ConfigError, HoldfastError
 from ..core.job import Record
 from ..core.lifecycle import Outcome
 from ..core.operations import Holder
-from ..core.settings import DEFAULT_LEASE, LONG_LEASE, parse
+from ..core.settings import ASYNC_CONCURRENCY, DEFAULT_CONCURRENCY, DEFAULT_LEASE, LONG_LEASE, parse
 from ..core.validation import checked_names
 from ..loading import address_of, refuse_while_loading
 from ..observe import traces
@@ -109,7 +109,8 @@ class Worker:
         if session.loop is not loop:
             raise ConfigError("the app is open on another event loop: run the worker on that loop, or with its own app")
         self._session, settings = session, session.settings
-        size, poll = self._concurrency or settings.concurrency, self._poll or settings.poll
+        size = self._concurrency or settings.concurrency or _default_concurrency(registry)
+        poll = self._poll or settings.poll
         default_lease = LONG_LEASE if "long_leases" in session.store.features else DEFAULT_LEASE
         lease = self._lease or settings.lease or default_lease
         grace = settings.grace if self._grace is None else self._grace
@@ -336,6 +337,12 @@ def _check_stop_timeout(grace: float, stop_timeout: float | None) -> None:
 
 def _given(name: str, value: float | None) -> Any:
     return None if value is None else parse(name, value)
+
+
+def _default_concurrency(registry: Registry) -> int:
+    """Slots that wait on the loop cost little; a thread or process of each slot does not."""
+    own = [task for task in registry.tasks.values() if not task.built_in]
+    return ASYNC_CONCURRENCY if own and all(task.run_in == "loop" for task in own) else DEFAULT_CONCURRENCY
 
 
 def served_queues(registry: Registry) -> tuple[str, ...]:

@@ -176,7 +176,8 @@ class RedisStore:
         if not listeners:
             return
         topics = {f"queue/{new.queue}" for new in batch.inserts}
-        topics.update(f"job/{end.id}" for end in batch.settles if end.state in TERMINAL)
+        if listeners.wait_for_jobs:
+            topics.update(f"job/{end.id}" for end in batch.settles if end.state in TERMINAL)
         listeners.notify(topics)
 
     async def heartbeat(self, holders: Sequence[ops.Holder]) -> list[ops.HeartbeatReply]:

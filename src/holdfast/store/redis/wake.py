@@ -87,6 +87,11 @@ class Listeners:
         self._topics[MARK] += by
         return [MARK] if self._topics[MARK] == by else []
 
+    @property
+    def wait_for_jobs(self) -> bool:
+        """Whether a listener of this process waits for the end of a job."""
+        return self._topics[MARK] > 0
+
     def notify(self, topics: Iterable[str]) -> None:
         """Notify listeners of a write of this store object."""
         if self._all:

@@ -4,30 +4,86 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
+
+_Call = tuple[asyncio.Future[Any], contextvars.Context, Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 class Threads:
-    """A thread pool with as many threads as the worker has slots."""
+    """As many threads as the worker has slots, started when they are needed.
+
+    Calls that end while the loop is busy are answered together: a wake-up of the loop for each of them would cost more
+    than a short task. The threads are daemons: one that ignores its cancellation does not keep the process.
+    """
 
     def __init__(self, count: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="holdfast-task")
+        self._count = count
+        self._threads: list[threading.Thread] = []
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._ended: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._unanswered = 0
+        """Calls whose answer the loop has not seen; counted on the loop."""
+        self._notified = False
+        """Whether the loop is about to look at what has ended."""
+        self._closed = False
 
-    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
-        call = contextvars.copy_context().run
-        return self._loop.run_in_executor(self._pool, lambda: call(_guarded, fn, args, kwargs))
+    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> asyncio.Future[Any]:
+        if self._closed:
+            raise RuntimeError("the worker has stopped; no more functions are called")
+        if len(self._threads) < min(self._count, self._unanswered + 1):
+            thread = threading.Thread(target=self._work, name=f"holdfast-task_{len(self._threads)}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        future = self._loop.create_future()
+        self._unanswered += 1
+        self._calls.put((future, contextvars.copy_context(), fn, args, kwargs))
+        return future
 
     def close(self) -> None:
         """Accept no more calls; running threads are not waited for."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._closed = True
+        with suppress(Empty):
+            while (call := self._calls.get_nowait()) is not None:
+                call[0].cancel()
+        for _ in self._threads:
+            self._calls.put(None)
 
+    def _work(self) -> None:
+        """Make calls until the end; in a thread."""
+        while (call := self._calls.get()) is not None:
+            value, error = None, None
+            future, context, fn, args, kwargs = call
+            if not future.cancelled():
+                try:
+                    value = context.run(fn, *args, **kwargs)
+                except (StopIteration, GeneratorExit) as raised:
+                    # A future cannot carry these: the waiting coroutine would take them for its own end.
+                    error = RuntimeError(f"the task raised {raised!r}")
+                    error.__cause__ = raised
+                except BaseException as raised:  # noqa: BLE001  # whatever user code raises ends that one job
+                    error = raised
+            self._ended.append((future, value, error))
+            del call, future, context, fn, args, kwargs, value, error  # not kept until the next call
+            if not self._notified:
+                self._notified = True
+                with suppress(RuntimeError):  # the loop was closed under the worker
+                    self._loop.call_soon_threadsafe(self._answer)
 
-def _guarded(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    try:
-        return fn(*args, **kwargs)
-    except (StopIteration, GeneratorExit) as error:
-        # A future cannot carry these: the waiting coroutine would take them for its own end.
-        raise RuntimeError(f"the task raised {error!r}") from error
+    def _answer(self) -> None:
+        # First: a call that ends from now on notifies again.
+        self._notified = False
+        while self._ended:
+            future, value, error = self._ended.popleft()
+            self._unanswered -= 1
+            if future.done():
+                continue  # cancelled meanwhile
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
