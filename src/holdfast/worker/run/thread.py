@@ -30,4 +30,4 @@ def _guarded(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         return fn(*args, **kwargs)
     except (StopIteration, GeneratorExit) as error:
         # A future cannot carry these: the waiting coroutine would take them for its own end.
-        raise RuntimeError(f"the task raised {error!r}") from error
+        raise RuntimeError(f"the task raised {error!r}: raise another exception") from error
