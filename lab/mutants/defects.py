@@ -117,8 +117,8 @@ DEFECTS = (
     ),
     Defect(
         "N", "whether a job of a flow is needed is decided before all in front of it have ended", "core/flow_rules.py",
-        "useless = f\"not needed, because {name} was not\"",
-        "return unrun(child, f\"not needed, because {name} was not\")",
+        "useless = f\"not needed, because {name} was not needed\"",
+        "return unrun(child, f\"not needed, because {name} was not needed\")",
         "tests/app/test_flows.py -k does_not_depend_on_which_job_ended_first",
     ),
     Defect(
@@ -553,7 +553,7 @@ DEFECTS = (
     ),
     Defect(
         "N", "a flow goes by what the errors of its jobs say", "core/flow_rules.py",
-        'return _not_run(record) == "failed_parent"', 'return (record.error or "").startswith("not run: f")',
+        'return _not_run(record) == "failed_parent"', 'return (record.error or "").startswith("not run: job")',
         "tests/app/test_flow_ends.py -k whatever_its_error_says",
     ),
     Defect(

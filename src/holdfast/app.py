@@ -103,7 +103,9 @@ class Holdfast:
             given["url"] = store
         start = combine(given, from_environment(os.environ), {})
         if start.cloudpickle and not start.secret:
-            raise ConfigError("the cloudpickle codec needs a secret to sign payloads: set secret= or HOLDFAST_SECRET")
+            raise ConfigError(
+                "the cloudpickle codec needs a secret to sign payloads: set HOLDFAST_SECRET or Holdfast(…, secret=…)"
+            )
         clock = clock or SystemClock()
         if store is None or isinstance(store, str):
             kept, url = open_store(start.url, clock), start.url
@@ -198,12 +200,14 @@ class Holdfast:
             called = name or task.name
             before, rule_before = self._parts.schedules.declared.get(called, (task, rule))
             if (before.name, rule_before) != (task.name, rule):
-                raise InvalidJob(f"schedule {called!r} is declared twice: give one of them name= in its @app.cron")
+                raise InvalidJob(
+                    f"schedule {called!r} is declared twice: give one declaration another name, @app.cron(…, name=…)"
+                )
             try:
                 task.encode((), {})
             except InvalidJob as error:
                 raise InvalidJob(
-                    f"schedule {called!r}: {error}; app.schedules.put takes a call with arguments"
+                    f"schedule {called!r}: {error}; @app.cron passes no arguments: use app.schedules.put instead"
                 ) from None
             self._parts.schedules.declared[called] = (task, rule)
             return cast("F", task)

@@ -18,7 +18,10 @@ loading: list[str] = []
 def refuse_while_loading() -> None:
     """Reject a program that starts a worker on import: it would start itself again and again."""
     if loading:
-        raise ConfigError(f"{loading[0]} starts a worker when imported: move that under `if __name__ == '__main__'`")
+        raise ConfigError(
+            f"{loading[0]} starts a worker when imported: move the call that starts it under"
+            " `if __name__ == '__main__'`"
+        )
 
 
 def address_of(app: Holdfast) -> str:
@@ -30,7 +33,7 @@ def address_of(app: Holdfast) -> str:
             found += [f"{where}:{attribute}" for attribute, value in list(vars(module).items()) if value is app]
     if found:
         return min(found, key=_from_a_file)  # a module that can be imported, where there is one
-    raise ConfigError("a task in its own process needs an app that can be imported: make it a global of a module")
+    raise ConfigError("a task in its own process needs an app that can be imported: make the app a global of a module")
 
 
 def _from_a_file(address: str) -> bool:
@@ -76,11 +79,14 @@ def load_app(name: str) -> Holdfast:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name + ".").startswith(error.name + "."):
-            raise ConfigError(f"-A {name}: there is no module {error.name!r} here ({here}) or installed") from None
+            raise ConfigError(
+                f"-A {name}: there is no module {error.name!r} in the current folder ({here}) or among the installed"
+                " packages; change to the folder that contains the module"
+            ) from None
         raise
     found = getattr(module, attribute or "app", None)
     if not isinstance(found, Holdfast):
         apps = sorted(key for key, value in vars(module).items() if isinstance(value, Holdfast))
-        hint = f"; it has: {', '.join(apps)}" if apps else ""
-        raise ConfigError(f"-A {name}: {module_name} has no Holdfast app named {attribute or 'app'!r}{hint}")
+        hint = f"; its apps: {', '.join(apps)}" if apps else "; create one with Holdfast(…)"
+        raise ConfigError(f"-A {name}: module {module_name} has no Holdfast app named {attribute or 'app'!r}{hint}")
     return found

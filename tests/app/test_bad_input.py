@@ -112,7 +112,7 @@ async def test_a_wrong_queue_cannot_be_paused_resumed_or_claimed(app, name):
 
 @pytest.mark.parametrize("payload", ["text", None, 5, ["a"], {"a": 1}])
 async def test_submit_takes_nothing_but_bytes(app, payload):
-    with pytest.raises(InvalidJob, match=r"submit takes bytes, not \w+: encode it first"):
+    with pytest.raises(InvalidJob, match=r"the payload given to submit must be bytes, not \w+: encode it first"):
         await app.submit("work", payload)
     assert await nothing_stored(app)
 
@@ -194,13 +194,13 @@ async def test_one_payload_over_the_limit_among_many_stores_none(make_app):
 
 @pytest.mark.parametrize("limit", [0, -1, 1001, "5", 1.5, None, True])
 async def test_a_claim_of_a_wrong_number_is_refused(app, limit):
-    with pytest.raises(InvalidJob, match="limit must be 1 to 1000"):
+    with pytest.raises(InvalidJob, match="limit must be a whole number from 1 to 1000"):
         await app.claim(limit=limit)
 
 
 @pytest.mark.parametrize("lease", [0, -1, 8 * 86400, "5", None, float("nan"), True])
 async def test_a_claim_with_a_wrong_lease_is_refused(app, lease):
-    with pytest.raises(InvalidJob, match="lease must be more than 0 s and at most 7 days"):
+    with pytest.raises(InvalidJob, match="lease must be a number of seconds above 0 and at most 604800"):
         await app.claim(lease=lease)
 
 

@@ -50,11 +50,11 @@ async def test_too_late_it_is_cancelled_without_a_run(app, send, clock, seconds)
     await work_off(app)
     job = await handle.job()
     assert (job.state, job.attempt, app.ran) == (State.CANCELLED, 0, [])
-    assert job.error == f"expired: it did not start before {job.expires_at.isoformat(' ', 'milliseconds')}"
+    assert job.error == f"expired: the job did not start before {job.expires_at.isoformat(' ', 'milliseconds')}"
     assert [line.outcome for line in job.history] == ["cancelled"]
     assert [event.job_id for event in reported] == [handle.id]
     assert [(one.outcome, one.count) for one in await app.timeseries.stats_by_minute(3600)] == [("expired", 1)]
-    with pytest.raises(JobCancelled, match="expired: it did not start before"):
+    with pytest.raises(JobCancelled, match="expired: the job did not start before"):
         await handle.result()
 
 
@@ -158,7 +158,7 @@ async def test_the_runs_of_a_schedule_expire_as_its_task_says(app, clock):
     async def tick() -> None:
         app.ran.append("tick")
 
-    with pytest.raises(InvalidJob, match="or runs expire before due"):
+    with pytest.raises(InvalidJob, match="or a run can expire before it is due"):
         await app.schedules.put("slow", tick, every=3600, jitter=90)
     await app.schedules.declare()
     clock.advance(3600)

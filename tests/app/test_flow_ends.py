@@ -405,7 +405,7 @@ async def ended_by(app, handle, *numbers):
     return await handle.status()
 
 
-@pytest.mark.parametrize("words", [None, "it was a fine day", "not run: not needed, as you say"])
+@pytest.mark.parametrize("words", [None, "it was a fine day", "not run: not needed, because you say so"])
 async def test_a_flow_has_failed_by_a_job_that_was_not_run_whatever_its_error_says(app, tasks, words):
     flow = Flow()
     first = flow.add(tasks.note, "first")
@@ -420,7 +420,7 @@ async def test_a_flow_has_failed_by_a_job_that_was_not_run_whatever_its_error_sa
     assert await handle.retry() == 2
 
 
-@pytest.mark.parametrize("words", [None, "it was a fine day", "not run: f.0 (note) is dead"])
+@pytest.mark.parametrize("words", [None, "it was a fine day", "not run: job f.0 (note) is dead"])
 async def test_a_compensation_is_not_needed_whatever_its_error_says(app, tasks, words):
     flow = Flow()
     undo = flow.add(tasks.note, "first").compensate(tasks.note, "undo")

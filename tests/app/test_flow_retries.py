@@ -329,7 +329,7 @@ async def test_what_a_flow_cannot_do_is_refused_while_it_is_made(app, tasks):
     first = flow.add(pickled)
     with pytest.raises(InvalidJob, match="has its own codec"):
         flow.add(tasks.note, first)
-    with pytest.raises(InvalidJob, match="already waits for all other jobs"):
+    with pytest.raises(InvalidJob, match="was added by on_end and waits for all other jobs"):
         flow.on_end(tasks.note, "x", allow_unfinished=1).after(first)
 
 

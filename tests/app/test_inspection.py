@@ -146,7 +146,7 @@ async def test_a_cursor_that_no_page_gave_is_refused(app, task, cursor):
 
 @pytest.mark.parametrize("limit", [0, -1, 1001, "10", 1.5, None, True])
 async def test_a_limit_out_of_bounds_is_refused(app, limit):
-    with pytest.raises(InvalidJob, match="limit must be 1 to 1000"):
+    with pytest.raises(InvalidJob, match="limit must be a whole number from 1 to 1000"):
         await app.jobs(limit=limit)
 
 

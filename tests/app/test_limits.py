@@ -65,7 +65,7 @@ def test_a_rate_that_is_none_is_refused(rate):
         ({"concurrency": 1, "burst": 2}, "requires rate="),
         ({"rate": "1/s", "burst": 0.5}, "burst=…\\) must be a whole number"),
         ({"rate": "1/s", "burst": 0}, "burst=…\\) must be a whole number"),
-        ({"rate": "1/day", "burst": 400}, "within a year"),
+        ({"rate": "1/day", "burst": 400}, "at most one year"),
         ({"key": "c", "weight": 0}, "weight=…\\) must be a whole number from 1 to 100,"),
         ({"key": "c", "weight": 1001}, "weight=…\\) must be a whole number from 1 to 100,"),
         ({"concurrency": 1, "weight": len}, "requires key="),
@@ -166,7 +166,7 @@ async def test_a_key_that_is_no_name_is_refused_before_anything_is_stored(app, v
     @app.task(limit=limit(key="key"))
     async def send(key) -> None: ...
 
-    with pytest.raises(InvalidJob, match="task 'send': its limit's key 'key' must be text or a whole number"):
+    with pytest.raises(InvalidJob, match="task 'send': its limit's key 'key' must be text, a whole number or a UUID"):
         await send.enqueue(value)
     assert (await app.jobs()).jobs == []
 
@@ -182,9 +182,9 @@ async def test_what_a_users_function_raises_refuses_the_job(app):
     async def ship(to: str) -> None: ...
 
     for task, reason in (
-        (send, "the key of its limit raised KeyError"),
-        (post, "the weight of its limit raised ZeroDivisionError"),
-        (ship, "weight of 'a' must be 1 to 100, not 5000"),
+        (send, "the key function of its limit raised KeyError"),
+        (post, "the weight function of its limit raised ZeroDivisionError"),
+        (ship, "the weight of its limit for key 'a' must be a whole number from 1 to 100, not 5000"),
     ):
         with pytest.raises(InvalidJob, match=reason):
             await task.enqueue("a")

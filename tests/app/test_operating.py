@@ -167,7 +167,7 @@ async def test_retrying_a_scheduled_job_makes_it_due(app, task):
 
 
 async def test_a_running_job_cannot_be_retried(app, running):
-    with pytest.raises(InvalidState, match="is running: it can be retried once it has ended") as refused:
+    with pytest.raises(InvalidState, match="is running: cancel it or wait until it ends, then retry it") as refused:
         await app.retry("job")
     assert (refused.value.job_id, refused.value.state) == ("job", "running")
 
@@ -204,7 +204,7 @@ async def test_a_job_that_does_not_run_can_be_deleted(app, task, ended, state):
 
 
 async def test_a_running_job_is_not_deleted_under_its_worker(app, running):
-    with pytest.raises(InvalidState, match="cancel it first, then delete it"):
+    with pytest.raises(InvalidState, match="cancel it or wait until it ends, then delete it"):
         await app.delete("job")
     await running.complete()
 

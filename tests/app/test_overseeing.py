@@ -275,7 +275,7 @@ async def test_rates_are_in_steps(app, tasks):
         assert sum(one.count for one in together if one.outcome == "succeeded") == 4
         assert {one.queue for one in together} == {None}
         assert {one.queue for one in await app.timeseries.rates(3600, 60, by_queue=True)} == {"default", "money"}
-        with pytest.raises(InvalidJob, match="whole number of minutes"):
+        with pytest.raises(InvalidJob, match="step must be a multiple of 60 seconds"):
             await app.timeseries.rates(3600, 61)
 
 

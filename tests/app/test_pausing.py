@@ -420,7 +420,7 @@ async def test_what_a_job_a_worker_a_schedule_or_the_code_has_is_known(app, send
         ({"task": ""}, "a task name must be"),
         ({"task": "send", "where": [42]}, "where= must be a dict of arguments by name"),
         ({"task": "send", "where": {"customer": object()}}, "cannot be encoded"),
-        ({"task": "send", "where": {"customer": "x" * 1000}}, "where= must be short"),
+        ({"task": "send", "where": {"customer": "x" * 1000}}, "where= must be printable, together at most 384"),
     ],
 )
 async def test_what_makes_no_sense_is_refused(app, wrong, says):

@@ -42,5 +42,5 @@ def denying(request, monkeypatch):
 
 async def test_a_denied_request_is_a_refusal(denying):
     for request in (denying.put_if_absent("a", b""), denying.get("a")):
-        with pytest.raises(StoreRefused, match="rejects these credentials"):
+        with pytest.raises(StoreRefused, match="rejects the credentials of this process"):
             await request

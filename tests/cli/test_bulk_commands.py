@@ -87,7 +87,7 @@ def test_ctrl_c_stops_after_a_step_with_exact_counts(terminal, url):
     assert (code, output) == (130, "")
     done = terminal.states()["queued"]
     assert 0 < done < COUNT
-    message = f"interrupted: {done} jobs matched, {done} retried; run `holdfast dlq retry --all` again"
+    message = f"interrupted: {done} jobs matched, {done} retried; run the same `holdfast dlq retry --all` command"
     assert message in " ".join(shown.split())
     assert terminal("dlq", "retry", "--all") == f"{COUNT - done} jobs moved from DLQ to 'queued'.\n"
     assert terminal.states() == {"queued": COUNT}

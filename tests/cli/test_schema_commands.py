@@ -16,7 +16,7 @@ from support.second_step import second_step
 
 
 def test_migrate_checks_applies_and_is_idempotent(terminal):
-    assert "Missing: version 1" in terminal("migrate", "--check", code=1)
+    assert "Missing schema versions: 1;" in terminal("migrate", "--check", code=1)
     assert "Applied version 1" in terminal("migrate")
     assert "up to date" in terminal("migrate", "--check")
     assert "up to date" in terminal("migrate")
@@ -25,7 +25,7 @@ def test_migrate_checks_applies_and_is_idempotent(terminal):
 @pytest.mark.parametrize(
     ("command", "output"),
     [
-        (partial(commands.migrate, check=True), "Missing: version 2;"),
+        (partial(commands.migrate, check=True), "Missing schema versions: 2;"),
         (commands.doctor, "schema version 1; this Holdfast uses 2\n      run `holdfast migrate`"),
     ],
     ids=["check", "doctor"],

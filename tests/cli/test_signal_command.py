@@ -42,7 +42,7 @@ def test_a_job_waits_until_it_is_signalled(terminal):
 
 
 def test_errors_are_reported_and_nothing_is_sent(terminal):
-    assert "its value is JSON" in terminal("signal", "x", "{", code=2)
+    assert "its value must be JSON" in terminal("signal", "x", "{", code=2)
     assert """a string needs quotes: '"ann"'""" in terminal("signal", "x", "ann", code=2)
     assert "a signal name must be 1 to 128" in terminal("signal", " x", code=2)
     terminal("config", "set", "max_payload", "1000")

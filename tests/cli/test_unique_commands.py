@@ -32,7 +32,7 @@ def test_expiry_is_shown(terminal):
 def test_a_task_is_paused_by_its_arguments_and_resumed(terminal):
     terminal("enqueue", "--task", "send", "--args", '{"customer": 43}')
     assert terminal("pause", "--task", "send", "--where", "customer=42") == (
-        "Task send where customer=42 paused. Workers apply it within about one poll interval.\n"
+        "Task send where customer=42 paused. Workers apply the pause within about one poll interval.\n"
     )
     assert terminal("pause", "--task", "send", "--where", "to=ann@example.com") != ""
     output = terminal.json("status")["paused_tasks"]
@@ -54,7 +54,7 @@ def test_a_task_is_paused_by_its_arguments_and_resumed(terminal):
 def test_unknown_names_are_paused_with_a_warning(terminal):
     assert terminal("pause", "mial") == (
         "Queue mial paused.\n"
-        "queue 'mial' is paused, but no job, worker, schedule or task here has that name: is it misspelled?\n"
+        "queue 'mial' is paused, but no job, worker, schedule or task of this app uses it: check the spelling\n"
     )
     assert "task 'sned' is paused, but no job" in terminal("pause", "--task", "sned")
     assert [(queue["name"], queue["paused"]) for queue in terminal.json("queues")] == [("mial", True)]
@@ -67,7 +67,7 @@ def test_resume_of_an_unpaused_name_lists_the_paused_ones(terminal):
     assert terminal("resume", "mail", code=1) == "holdfast: Queue mail was not paused; nothing is paused\n"
     terminal("pause", "my mail")
     terminal("pause", "--task", "send", "--where", "customer=42")
-    output = "was not paused; paused are: 'my mail', --task send --where customer=42\n"
+    output = "was not paused; these are paused: 'my mail', --task send --where customer=42\n"
     assert terminal("resume", "mail", code=1) == f"holdfast: Queue mail {output}"
     assert terminal("resume", "--task", "send", code=1) == f"holdfast: Task send {output}"
     assert terminal("resume", "my mail") == "Queue my mail resumed.\n"
@@ -95,4 +95,4 @@ def test_invalid_options_are_a_one_line_error(terminal):
         "enqueue", "--unique", "ever", "--", "x", code=2
     )
     assert "--replace and --debounce need --key" in terminal("enqueue", "--debounce", "5", "--", "x", code=2)
-    assert "expires is a time such as" in terminal("enqueue", "--expires", "2030-13-01", "--", "x", code=2)
+    assert "expires must be a time such as" in terminal("enqueue", "--expires", "2030-13-01", "--", "x", code=2)

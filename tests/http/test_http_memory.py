@@ -92,7 +92,7 @@ async def test_a_cancelled_wait_releases_its_reservation(monkeypatch):
     bodies.release("a", 50)
     await both[1]
     monkeypatch.setattr(budget, "WAIT", 0.01)
-    with pytest.raises(Refused, match="send it again"):
+    with pytest.raises(Refused, match="nothing was done, try again"):
         await bodies.take("a", 100)
     bodies.release("a", 100)
     assert (bodies._sum, bodies._held, bodies._waiting) == (0, {}, [])

@@ -67,9 +67,9 @@ async def test_a_response_can_be_put_back(http, app):
 async def test_an_invalid_enum_value_lists_the_allowed_values(http, app):
     refused = await http("PUT", PATH, BODY | {"overlap": "skp"})
     assert refused.status == 422
-    assert refused.json["detail"].endswith("'skp' - at `$.overlap`; allowed are: allow, skip")
+    assert refused.json["detail"].endswith("'skp' - at `$.overlap`; allowed values: allow, skip")
     nothing = await http("PUT", PATH, {"type": "report", "payload": {}})
-    assert nothing.json["detail"] == "a schedule needs exactly one of a cron line and every"
+    assert nothing.json["detail"] == "a schedule needs either a cron line or every, not both"
     assert (await http("GET", "/v1/schedules")).json == {"schedules": []}
 
 
@@ -112,7 +112,7 @@ async def test_an_unknown_schedule_is_404(http, method, path):
     reply = await http(method, path)
     assert reply.status == 404
     assert reply.problem == "schedule-not-found"
-    assert reply.json["detail"] == "no schedule 'nightly' in this store"
+    assert reply.json["detail"] == "there is no schedule 'nightly' in this store; `holdfast schedule list` lists all"
 
 
 @pytest.mark.parametrize(

@@ -322,8 +322,8 @@ async def test_a_token_expires_during_a_store_outage(app, closed, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"expires": 0}, "more than 0"),
-        ({"expires": "soon"}, "more than 0"),
+        ({"expires": 0}, "a number of seconds above 0"),
+        ({"expires": "soon"}, "a number of seconds above 0"),
         ({"label": "x" * 101}, "a label must be 1 to 100"),
         ({"label": "a\n"}, "a label"),
         ({"queues": [""]}, "queue name"),

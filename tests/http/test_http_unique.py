@@ -57,7 +57,7 @@ async def test_expiry_is_in_the_first_response(http, app):
     await work_off(app)
     job = (await http("GET", f"/v1/jobs/{late['id']}")).json
     assert (job["status"], job["attempts"]) == ("cancelled", 0)
-    assert job["error"].startswith("expired: it did not start before 20")
+    assert job["error"].startswith("expired: the job did not start before 20")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ async def test_a_task_is_paused_and_resumed(http, app):
     assert "holdfast resume --task t" in (await http("GET", f"/v1/jobs/{held}/explain")).json["reason"]
     refused = await http("POST", "/v1/tasks/t/resume")
     assert (refused.status, refused.json["type"]) == (409, "urn:holdfast:problem:not-paused")
-    assert refused.json["detail"] == "task t was not paused; paused are: t where customer=42"
+    assert refused.json["detail"] == "task t was not paused; these are paused: t where customer=42"
     assert (await http("POST", "/v1/tasks/t/resume", body)).json["paused"] is False
     assert (await http("POST", "/v1/tasks/t/resume", body)).json["detail"].endswith("was not paused; nothing is paused")
     assert (await http("GET", f"/v1/jobs/{held}")).json["status"] == "queued"

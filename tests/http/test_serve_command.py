@@ -69,7 +69,7 @@ async def test_a_token_with_scope_and_expiry(terminal: Terminal, url, session):
         (("token", "create", "--role", "admin"), "one or more of the roles"),
         (("token", "create", "--role", "read", "--label", "x" * 200), "label"),
         (("token", "create", "--role", "read", "--expires", "soon"), "--expires takes a duration such as 12h or 90d"),
-        (("token", "create", "--role", "read", "--expires", "0"), "more than 0 seconds"),
+        (("token", "create", "--role", "read", "--expires", "0"), "a number of seconds above 0"),
         (("token", "create", "--role", "read", "--queue", " "), "queue name"),
         (("serve", "--port", "0", "--trust-proxy", "nginx"), "--trust-proxy takes an address or a network"),
         (("serve", "--host", "0.0.0.0", "--port", "0"), "there is no token"),

@@ -65,7 +65,7 @@ async def test_a_star_handler_gets_all_events_in_order(app):
 
 
 async def test_an_unknown_event_is_refused(app):
-    with pytest.raises(ConfigError, match=r"there is no event 'job_done'; the events are: .*job_dead"):
+    with pytest.raises(ConfigError, match=r"there is no event 'job_done'; use one of: .*job_dead"):
         app.on("job_done", print)
 
 

@@ -325,7 +325,9 @@ def test_a_metrics_port_in_use_is_reported(terminal):
 
 
 def test_a_metrics_port_is_checked(terminal):
-    assert "must be a port, or HOST:PORT" in terminal("worker", "start", "--metrics-port", "many", code=2)
+    assert "must be a port from 0 to 65535, or HOST:PORT" in terminal(
+        "worker", "start", "--metrics-port", "many", code=2
+    )
 
 
 async def test_every_metric_name_has_the_prefix(make_app, monkeypatch):

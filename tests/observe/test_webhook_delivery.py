@@ -121,8 +121,8 @@ async def test_a_delivery_is_retried_with_the_same_id(app, monkeypatch):
     job = await app.job(delivery.id)
     assert (job.state, job.attempt) == ("succeeded", 3)
     assert [line.error for line in job.history[:2]] == [
-        "HoldfastError: webhook 'shop': the receiver answered 500 instead of 2xx; see its log",
-        "HoldfastError: webhook 'shop': the receiver answered 302 instead of 2xx; see its log",
+        "HoldfastError: webhook 'shop': the receiver answered 500 instead of 2xx; see the log of the receiver",
+        "HoldfastError: webhook 'shop': the receiver answered 302 instead of 2xx; see the log of the receiver",
     ], "a redirect is not followed"
 
 
@@ -268,7 +268,7 @@ async def test_a_delivery_copied_from_another_store_is_not_sent(app, tmp_path):
         await work_off(app, queues=[QUEUE])
         job = await app.job(record.id)
     assert (job.state, receiver.got) == ("dead", [])
-    assert "or copied" in job.error
+    assert "or is a copy" in job.error
 
 
 async def test_sync_code_manages_webhooks(app):
@@ -404,7 +404,7 @@ async def test_an_enqueued_delivery_is_not_signed(app):
         await work_off(app, queues=[QUEUE])
     job = await handle.job()
     assert job.state == "dead"
-    assert "made with another HOLDFAST_SECRET" in job.error
+    assert "created with another HOLDFAST_SECRET" in job.error
     assert receiver.got == []
 
 

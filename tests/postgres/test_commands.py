@@ -18,7 +18,7 @@ async def holdfast(*words, url, code=0):
 
 
 async def test_migrate_says_what_is_missing_and_brings_it(url):
-    assert "Missing: version 1" in await holdfast("migrate", "--check", url=url, code=1)
+    assert "Missing schema versions: 1" in await holdfast("migrate", "--check", url=url, code=1)
     assert "Applied version 1" in await holdfast("migrate", url=url)
     assert "up to date" in await holdfast("migrate", "--check", url=url)
 

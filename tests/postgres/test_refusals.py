@@ -45,7 +45,7 @@ def test_the_command_says_why_once_and_exits(refusing, terminal):  # noqa: F811
 
 async def test_a_missing_ca_file_is_named(server):
     url = f"{server.url}?sslmode=verify-full&sslrootcert=/no/such/ca.pem"
-    with pytest.raises(ConfigError, match=r"sslrootcert cannot be read: /no/such/ca\.pem: No such file"):
+    with pytest.raises(ConfigError, match=r"sslrootcert= cannot be read: /no/such/ca\.pem: No such file"):
         await PostgresStore(url).open()
 
 

@@ -94,4 +94,4 @@ async def test_a_planned_failover_under_load_loses_nothing_that_was_acknowledged
     assert plain.acknowledged - early <= plain.stored.keys(), "acknowledged by a primary that was replaced"
     assert plain.findings()["fences given twice"] == 0
     assert "failover of mymaster: the primary was" in caplog.text
-    assert "no writes were sent since it began" in caplog.text, "writes wait while the sentinel fails over"
+    assert "no write was sent after it began" in caplog.text, "writes wait while the sentinel fails over"

@@ -50,7 +50,7 @@ def test_a_socket_has_a_path():
     ("url", "reason"),
     [
         ("redis://h/x", "database must be a number"),
-        ("redis://h?durability=maybe", "durability must be one of"),
+        ("redis://h?durability=maybe", "durability= must be one of"),
         ("redis://h?prefix=", "prefix"),
         ("redis://h?prefix=a{b}", "braces"),
         ("redis://h?timeout=-1", "above 0"),

@@ -51,7 +51,7 @@ def test_how_commands_end(shop):
         "fine": ("true", "succeeded", None, 0, None),
         "three": ("exit 3", "dead", "exit 3", 3, None),
         "missing": ("no-such-command", "dead", f"exit 127 (command not found){HINT}", 127, None),
-        "forbidden": ("touch plain; ./plain", "dead", "exit 126 (it cannot be executed)", 126, None),
+        "forbidden": ("touch plain; ./plain", "dead", "exit 126 (the command cannot be executed)", 126, None),
         "killed": ("kill -9 $$", "dead", "killed by signal 9", None, 9),
         "syntax": ("if then", "dead", "exit 2", 2, None),
     }

@@ -238,9 +238,9 @@ def test_the_context_is_found_by_its_annotation_and_never_travels():
     assert arguments.encode((1,), {}) == b'{"a":1}'
     assert arguments.decode(b'{"a":1}') == ((), {"a": 1})
     for wrong in ({"context": 1, "a": 2}, {"a": 2, "context": None}):
-        with pytest.raises(InvalidJob, match=r"task\(\) is given its 'context' by the worker"):
+        with pytest.raises(InvalidJob, match=r"task\(\) gets 'context' from the worker"):
             arguments.encode((), wrong)
-    with pytest.raises(InvalidJob, match=r"task\(\) is given its 'context' by the worker"):
+    with pytest.raises(InvalidJob, match=r"task\(\) gets 'context' from the worker"):
         arguments.decode(b'{"a":1,"context":2}')
 
 

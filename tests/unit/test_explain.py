@@ -28,7 +28,7 @@ REASONS = [
     (record(), [], (), "no worker is alive"),
     (record(), [worker(alive=False)], (), "no worker is alive"),
     (record(), [worker(kind="hand")], (), "no worker is alive"),
-    (record(), [worker(queues=("other",))], (), "no live worker serves queue 'mail' (1 serve others)"),
+    (record(), [worker(queues=("other",))], (), "no live worker serves queue 'mail' (1 serve other queues)"),
     (record(), [worker(tasks=("x",))], (), "no live worker of queue 'mail' has task 'send' registered"),
     (record(), [worker()], ("mail",), "queue 'mail' is paused; `holdfast resume mail` resumes it"),
     (record(), [worker(jobs=("a", "b"))], (), "all 2 slots of the 1 workers of queue 'mail' are busy"),
@@ -77,7 +77,7 @@ def test_the_reason(job, holders, pauses, reason):
 def test_a_paused_queue_that_nobody_serves_has_both_said():
     said = why(record(), NOW, [worker(queues=("x",))], ["mail"])
     assert said.reason.startswith("queue 'mail' is paused")
-    assert said.details == ("no live worker serves queue 'mail' (1 serve others)",)
+    assert said.details == ("no live worker serves queue 'mail' (1 serve other queues)",)
 
 
 def test_busy_workers_are_busy_since_the_last_job_they_took():

@@ -12,8 +12,8 @@ from holdfast.core.lifecycle import retry
 WORDS = [
     None,
     "",
-    "not run: f.0 (work) is dead",
-    "not run: not needed, because f.0 (work) succeeded",
+    "not run: job f.0 (work) is dead",
+    "not run: not needed, because job f.0 (work) succeeded",
     "cancelled before it ran",
 ]
 
@@ -42,7 +42,7 @@ def test_a_job_after_a_dead_one_says_why_it_was_not_run_and_keeps_all_else():
     assert internal.read(ended.extra) == Internal(
         flow="f", after=((0, "fail"),), holes=True, expires_in=5.0, not_run="failed_parent"
     )
-    assert (ended.state, ended.error) == (State.CANCELLED, "not run: f.0 (work) is dead")
+    assert (ended.state, ended.error) == (State.CANCELLED, "not run: job f.0 (work) is dead")
     assert (failed(ended), unneeded(ended)) == (True, False)
 
 

@@ -128,7 +128,7 @@ def test_a_lost_claim_whose_cancellation_was_asked_for_ends_cancelled():
     for attempt in (1, 5):
         ended = end(job(attempt=attempt, cancel=True), Outcome.lost())
         assert (ended.state, ended.outcome, ended.quarantined) == (State.CANCELLED, "cancelled", False)
-        assert ended.error == "cancelled while running; its worker was lost"
+        assert ended.error == "cancelled while running; its worker stopped without a result"
 
 
 def test_work_that_finished_before_its_cancellation_stays_succeeded():
@@ -227,7 +227,10 @@ def test_only_crashes_in_a_row_while_alone_make_a_job_poisonous(limit, ends):
 def test_poison_ends_a_job_that_has_attempts_left_and_says_so():
     ended = end(job(attempt=4, max_attempts=1000, quarantined=True, crashes=2), Outcome.lost())
     assert (ended.state, ended.outcome) == (State.DEAD, "dead")
-    assert ended.error == "quarantined: its process crashed 3 times in a row while no other job ran in it"
+    assert ended.error == (
+        "quarantined: its process crashed 3 times in a row while no other job ran in it;"
+        " find the cause before you retry the job"
+    )
 
 
 def test_a_neighbour_that_died_with_its_process_is_quarantined_but_not_counted():
@@ -324,7 +327,7 @@ def test_it_is_too_late_from_its_expiry_on_unless_it_has_begun(fields, too_late_
 def test_an_expired_job_ends_cancelled_and_was_never_started():
     ended = end(job(), too_late(job(extra=b'{"expires_at":5}')))
     assert (ended.state, ended.outcome, ended.attempt, ended.keep) == (State.CANCELLED, "expired", 0, 60)
-    assert ended.error == "expired: it did not start before 1970-01-01 00:00:00.000+00:00"
+    assert ended.error == "expired: the job did not start before 1970-01-01 00:00:00.000+00:00"
 
 
 def test_a_retry_of_an_expired_job_removes_its_expiry():
@@ -446,7 +449,7 @@ def test_retrying_a_waiting_job_makes_it_due_and_changes_nothing_else(state):
 @pytest.mark.parametrize(
     ("state", "reason"),
     [
-        (State.RUNNING, "it can be retried once it has ended; cancel it first"),
+        (State.RUNNING, "cancel it or wait until it ends, then retry it"),
         (State.BLOCKED, "it waits for other jobs"),
     ],
 )
@@ -456,7 +459,7 @@ def test_retrying_is_refused_with_the_reason(state, reason):
 
 
 def test_a_running_job_is_not_deleted():
-    with pytest.raises(InvalidState, match="cancel it first, then delete it"):
+    with pytest.raises(InvalidState, match="cancel it or wait until it ends, then delete it"):
         delete(job())
 
 

@@ -73,11 +73,11 @@ def test_a_later_attempt_never_waits_less(factor, attempt):
 @pytest.mark.parametrize("name", ["base", "factor", "jitter", "cap"])
 @pytest.mark.parametrize("value", [-1, math.nan, math.inf, -math.inf])
 def test_a_number_that_is_no_waiting_time_is_refused_by_name(name, value):
-    with pytest.raises(ConfigError, match=f"retry {name} must be a number of at least 0"):
+    with pytest.raises(ConfigError, match=f"{name} of a Backoff must be a finite number of at least 0"):
         Backoff(**{name: value})
 
 
 @pytest.mark.parametrize("value", ["5", None, [5]])
 def test_what_is_no_number_at_all_is_refused_as_well(value):
-    with pytest.raises(ConfigError, match="retry base must be a number"):
+    with pytest.raises(ConfigError, match="base of a Backoff must be a finite number"):
         Backoff(base=value)

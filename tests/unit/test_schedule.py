@@ -225,8 +225,8 @@ def test_jitter_is_the_same_for_the_same_run_and_differs_between_runs() -> None:
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        (Rule(), "exactly one of a cron line and every="),
-        (Rule(cron="* * * * *", every=5), "exactly one of a cron line and every="),
+        (Rule(), "either a cron line or every=, not both"),
+        (Rule(cron="* * * * *", every=5), "either a cron line or every=, not both"),
         (Rule(cron="61 * * * *"), "invalid cron line .*: Bad minute"),
         (Rule(cron="nonsense"), "invalid cron line .*: Wrong number of fields"),
         (Rule(cron="0 0 31 2 *"), "invalid cron line .*: Bad day-of-month"),
@@ -234,10 +234,10 @@ def test_jitter_is_the_same_for_the_same_run_and_differs_between_runs() -> None:
         (Rule(cron="* * * * *", tz="../../etc/passwd"), "unknown time zone"),
         (Rule(every=0), "at least 0.001 s"),
         (Rule(every=1, overlap="maybe"), "overlap must be one of allow, skip"),
-        (Rule(every=1, catch_up=-1), "catch_up must be the number"),
-        (Rule(every=1, catch_up=1.5), "catch_up must be the number .* not 1.5"),  # type: ignore[arg-type]
-        (Rule(every=1, catch_up=True), "catch_up must be the number .* not True"),
-        (Rule(every=1, catch_up="all"), "catch_up must be the number .* not 'all'"),  # type: ignore[arg-type]
+        (Rule(every=1, catch_up=-1), "catch_up must be the maximum number"),
+        (Rule(every=1, catch_up=1.5), "catch_up must be the maximum number .* not 1.5"),  # type: ignore[arg-type]
+        (Rule(every=1, catch_up=True), "catch_up must be the maximum number .* not True"),
+        (Rule(every=1, catch_up="all"), "catch_up must be the maximum number .* not 'all'"),  # type: ignore[arg-type]
         (Rule(every=1, tz="Mars/Olympus"), "unknown time zone 'Mars/Olympus'"),
         (Rule(every=1, tz=None), "unknown time zone None"),  # type: ignore[arg-type]
         (Rule(cron=5), "a cron line must be text such as .* not 5"),  # type: ignore[arg-type]

@@ -143,7 +143,9 @@ async def test_a_result_over_the_limit(make_app):
 
     handle = await bad.enqueue()
     await work_off(app)
-    assert (await handle.job()).error == "the result of task 'bad' is 2002 bytes, over max_payload (1000)"
+    assert (await handle.job()).error == (
+        "the result of task 'bad' cannot be stored: it has 2002 bytes, over max_payload (1000)"
+    )
 
 
 async def test_an_async_task_that_returns_a_coroutine_by_mistake(app):

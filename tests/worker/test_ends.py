@@ -224,7 +224,7 @@ async def test_a_rule_that_raises_falls_back_to_the_backoff(app):
     handle = await work.enqueue()
     await work_off(app)
     job = await handle.job()
-    assert (job.state, job.error) == (State.FAILED, "ValueError: no (and its retry rule raised TypeError)")
+    assert (job.state, job.error) == (State.FAILED, "ValueError: no (and the retry rule of its task raised TypeError)")
 
 
 async def test_a_backoff_of_the_call_comes_before_the_tasks_rule(app):

@@ -144,7 +144,7 @@ async def test_how_long_to_slow_down_is_checked(app):
         await ctx.report_rate_limit(retry_after=seconds)
 
     for seconds, says in (
-        (-1, "retry_after must be more than 0 seconds"),
+        (-1, "retry_after must be a number of seconds above 0"),
         (86401, "retry_after=…) must be at most one day"),
     ):
         handle = await call.enqueue(seconds)

@@ -242,7 +242,7 @@ async def test_a_context_cannot_be_passed_from_outside(app):
     @app.task
     def work(ctx: Context) -> None: ...
 
-    with pytest.raises(InvalidJob, match="is given its 'ctx' by the worker"):
+    with pytest.raises(InvalidJob, match="gets 'ctx' from the worker"):
         await work.enqueue(ctx=5)
 
 

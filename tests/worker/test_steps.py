@@ -136,7 +136,7 @@ async def test_an_async_step_of_a_plain_task_is_refused(app):
 
     handle = await work.enqueue()
     await work_off(app)
-    assert "step 'nothing' is an async function, and this task a plain one" in (await handle.job()).error
+    assert "step 'nothing' is an async function, but its task is a plain function" in (await handle.job()).error
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -282,8 +282,10 @@ async def test_a_step_for_which_there_is_no_room_left_is_not_run(make_app, kind)
     await work_off(app)
     job = await handle.job()
     assert (job.state, ran) == (State.DEAD, [])
-    assert job.error.startswith("PayloadTooLarge: step 'charge' was not run: it brings the stored steps to 1")
-    assert job.error.endswith("bytes, over max_payload (1000); not stored")
+    assert job.error.startswith(
+        "PayloadTooLarge: step 'charge' was not run: its entry brings the stored steps of the job to 1"
+    )
+    assert "bytes, over max_payload (1000), and was not stored: store less" in job.error
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -54,8 +54,8 @@ def in_bulk(
             error.add_note(f"{watch.last.changed} jobs were {done} before the error{more}")
             raise
         except BaseException:
-            changed = watch.last.changed
-            typer.echo(f"holdfast: aborted: {changed} jobs were {done}; up to 1000 more may have been", err=True)
+            seen = f"{watch.last.changed} jobs were {done}, up to 1000 more may have been {done}"
+            typer.echo(f"holdfast: aborted: {seen}; run the same `{again}` command again to continue", err=True)
             raise
         finally:
             with suppress(NotImplementedError, RuntimeError):
@@ -64,7 +64,8 @@ def in_bulk(
 
     watch = with_app(url, run)
     if watch.last.cursor is not None:
-        typer.echo(f"holdfast: interrupted: {counts(done, watch.last)}; run `{again}` again to continue", err=True)
+        seen = counts(done, watch.last)
+        typer.echo(f"holdfast: interrupted: {seen}; run the same `{again}` command again to continue", err=True)
         raise typer.Exit(130)
     return watch.last
 

@@ -37,7 +37,7 @@ def get(name: Name, url: options.Url = None, as_json: options.AsJson = False) ->
 
 
 def _not_set(name: str) -> typer.Exit:
-    typer.echo(f"holdfast: setting {name} is not set in this store; `holdfast config list` shows those set", err=True)
+    typer.echo(f"holdfast: setting {name} is not set in this store; `holdfast config list` lists all", err=True)
     return typer.Exit(1)
 
 

@@ -71,7 +71,7 @@ async def _app_or_empty(app: Holdfast) -> Holdfast:
         return app
     from ..app import Holdfast
 
-    print(f"holdfast: note: there is no store at {where(app)} yet, and none was created", file=sys.stderr)
+    print(f"holdfast: note: there is no store at {where(app)} yet; the first enqueue creates it", file=sys.stderr)
     empty = Holdfast("memory://")
     parts_of(empty).url = parts_of(app).url
     return empty
@@ -90,7 +90,7 @@ def run(app: Holdfast, work: Callable[[Holdfast], Awaitable[T]], *, create: bool
             try:
                 return await work(found)
             except (JobNotFound, ScheduleNotFound) as error:
-                error.add_note(where(app))  # the usual cause is a wrong store
+                error.add_note(f"the store is {where(app)}")  # the usual cause is a wrong store
                 raise
 
     return asyncio.run(opened())
@@ -111,8 +111,8 @@ def note_unknown(app: Holdfast, application: str | None, task: str | None) -> No
     import difflib
 
     nearest = difflib.get_close_matches(task, known, 1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    print(f"holdfast: note: application {application or root['app']} has no task {task!r}{hint}", file=sys.stderr)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else "its workers cannot run it"
+    print(f"holdfast: note: application {application or root['app']} has no task {task!r}; {hint}", file=sys.stderr)
 
 
 def print_none(app: Holdfast, what: str) -> None:

@@ -88,7 +88,7 @@ def enqueue(
         return
     if task is not None:
         if words:
-            raise InvalidJob("give either --task or a command, not both")
+            raise InvalidJob("no job was enqueued: give either --task or a command, not both")
         from .spec import parsed
 
         given |= {"task": task, "args": None if args is None else parsed(args, "--args: ")}
@@ -101,14 +101,14 @@ def enqueue(
 def _environment(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         if "=" not in pair:
-            raise InvalidJob(f"--env takes NAME=VALUE, not {pair!r}")
+            raise InvalidJob(f"--env takes NAME=VALUE, such as LANG=C, not {pair!r}")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
 def _lines(file: str | None, words: list[str] | None) -> Iterator[bytes] | None:
     if file is not None and file != "-":
         if words:
-            raise InvalidJob("give either --file or one job, not both")
+            raise InvalidJob("no job was enqueued: give either --file or one job, not both")
         try:
             return iter(open(file, "rb"))  # read to its end; the process then exits
         except OSError as error:
@@ -165,7 +165,7 @@ def _enqueue_all(app: Holdfast, lines: Iterator[bytes], *, as_json: bool) -> Non
     calls: list[Call[Any]] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
-            where = f"line {number}: "
+            where = f"no job was enqueued: line {number}: "
             calls.append(call(app, read(line, where), where))
     refused: list[tuple[Call[Any], HoldfastError]] = []
 
@@ -182,7 +182,8 @@ def _enqueue_all(app: Holdfast, lines: Iterator[bytes], *, as_json: bool) -> Non
     from .printing import error_message, json
 
     for one, error in refused[:10]:
-        typer.echo(f"holdfast: {one.options.id or one.task.name} was not enqueued: {error_message(error)}", err=True)
+        name = f"job {one.options.id}" if one.options.id else f"a job of task {one.task.name}"
+        typer.echo(f"holdfast: {name} was not enqueued: {error_message(error)}", err=True)
     if as_json:
         json({"enqueued": stored, "refused": len(refused)})
     else:

@@ -180,7 +180,7 @@ async def retried(app: Holdfast, id: str, state: str | None = None) -> str:
 
     before = await parts_of(app).handles.record(id)
     if state not in (None, before.state):
-        raise InvalidState(id, before.state, f"only {state} jobs can be retried here; it was not changed")
+        raise InvalidState(id, before.state, f"this command retries only {state} jobs; use `holdfast retry {id}`")
     after = await app.retry(id)
     if is_flow(before):
         return f"Flow {id} continues; `holdfast flow show {id}` shows its progress."

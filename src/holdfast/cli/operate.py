@@ -28,7 +28,7 @@ def pause(queue: QueueName = None, task: TaskName = None, where: Where = None, u
     """Pause a queue or a task: no more of its jobs start; running jobs continue."""
     given = _arguments(where)
     with_app(url, lambda app: app.pause(queue, task=task, where=given), create=True)
-    note = "" if task is None else " Workers apply it within about one poll interval."
+    note = "" if task is None else " Workers apply the pause within about one poll interval."
     print(f"{_what(queue, task, where)} paused.{note}")
 
 
@@ -41,7 +41,7 @@ def resume(queue: QueueName = None, task: TaskName = None, where: Where = None, 
 
     paused = with_app(url, work)
     if paused is not None:
-        known = f"paused are: {', '.join(paused)}" if paused else "nothing is paused"
+        known = f"these are paused: {', '.join(paused)}" if paused else "nothing is paused"
         typer.echo(f"holdfast: {_what(queue, task, where)} was not paused; {known}", err=True)
         raise typer.Exit(1)
     print(f"{_what(queue, task, where)} resumed.")
@@ -95,7 +95,9 @@ def purge(
     try:
         age = None if older_than is None else duration(older_than)
     except ValueError:
-        raise ConfigError(f"--older-than takes a time such as 90, 15m or 7d, not {older_than!r}") from None
+        raise ConfigError(
+            f"--older-than takes a duration such as 90 (seconds), 15m or 7d, not {older_than!r}"
+        ) from None
     which: dict[str, Any] = {"state": states, "queue": queue, "task": task, "tag": tag, "older_than": age}
     purge_jobs(url, which, f"{', '.join(states)} jobs", yes=yes, dry_run=dry_run)
 

@@ -110,7 +110,7 @@ def put(
     if task is not None and words:
         raise InvalidJob(f"schedule {name!r} was not stored: give either --task or a command, not both")
     if (cron is None) == (every is None):
-        raise InvalidJob(f"schedule {name!r} was not stored: give either --cron or --every")
+        raise InvalidJob(f"schedule {name!r} was not stored: give either --cron or --every, not both")
     given: dict[str, Any] = {"queue": queue}
     if task is None:
         given["command"] = words[0] if words and len(words) == 1 else shlex.join(words or ())

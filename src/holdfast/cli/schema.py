@@ -28,7 +28,9 @@ def migrate(
     elif check:
         missing = asyncio.run(store.missing())
         versions = ", ".join(map(str, missing))
-        print(f"Missing: version {versions}; run `holdfast migrate`." if missing else "The schema is up to date.")
+        print(
+            f"Missing schema versions: {versions}; run `holdfast migrate`." if missing else "The schema is up to date."
+        )
         raise typer.Exit(1 if missing else 0)
     else:
         applied = asyncio.run(_apply(store))

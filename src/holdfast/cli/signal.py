@@ -27,6 +27,6 @@ def signal(name: Name, value: Value = "null", url: options.Url = None) -> None:
             quoted = shlex.quote(msgspec.json.encode(value).decode())
             raise InvalidJob(f"signal {name!r} was not sent: in JSON, a string needs quotes: {quoted}") from None
         example = 'true or \'{"by": "ann"}\' or \'"text"\''
-        raise InvalidJob(f"signal {name!r} was not sent: its value is JSON, such as {example}: {error}") from None
+        raise InvalidJob(f"signal {name!r} was not sent: its value must be JSON, such as {example}: {error}") from None
     woken = with_app(url, lambda app: app.signal(name, given), create=True)
     print(f"Signal {name} sent; it woke {woken} job{'' if woken == 1 else 's'}.")

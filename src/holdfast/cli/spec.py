@@ -37,7 +37,7 @@ def read(text: str | bytes, where: str = "") -> dict[str, Any]:
     """Decode one JSON object; InvalidJob for anything else."""
     given = parsed(text, where)
     if not isinstance(given, dict):
-        raise InvalidJob(f'{where}a job is a JSON object such as {{"command": "echo hi"}}, not {_kind(given)}')
+        raise InvalidJob(f'{where}a job must be a JSON object such as {{"command": "echo hi"}}, not {_kind(given)}')
     return given  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -52,12 +52,14 @@ def call(app: Holdfast, given: dict[str, Any], where: str = "") -> Call[Any]:
 def _call(app: Holdfast, given: dict[str, Any]) -> Call[Any]:
     unknown = sorted(set(given) - set(KNOWN))
     if unknown:
-        raise InvalidJob(f"unknown key {', '.join(map(repr, unknown))}; a job has: {', '.join(KNOWN)}")
+        raise InvalidJob(f"unknown key {', '.join(map(repr, unknown))}; known keys: {', '.join(KNOWN)}")
     fields: dict[str, Any] = {}
     for key, value in given.items():
         name = ALIASES.get(key, key)
         if name in fields:
-            raise InvalidJob(f"{key!r} and its alias are both given: remove one of them")
+            raise InvalidJob(
+                f"{key!r} is given twice ('cmd' is 'command', 'max_retries' is 'max_attempts'): remove one"
+            )
         if value is not None:
             fields[name] = value
     task, args = fields.pop("task", None), fields.pop("args", None)
@@ -67,7 +69,7 @@ def _call(app: Holdfast, given: dict[str, Any]) -> Call[Any]:
             raise InvalidJob("'args' needs 'task'; a shell job takes 'command' instead")
         task, args = "shell", _checked_shell(shell)
     elif shell:
-        raise InvalidJob(f"{', '.join(map(repr, shell))} are only for shell jobs, not for task {task!r}")
+        raise InvalidJob(f"only shell jobs can have {', '.join(map(repr, shell))}, not a job of task {task!r}")
     positional, named = _checked_args(args)
     made = app.call(_text(task, "task"), *positional, **named)
     made.options = made.options.changed(_options(fields))
@@ -83,9 +85,11 @@ def _checked_shell(shell: dict[str, Any]) -> dict[str, Any]:
             _text(shell[name], name)
     env = shell.get("env", {})
     if not isinstance(env, dict) or not all(isinstance(value, str) and "=" not in key for key, value in env.items()):  # pyright: ignore[reportUnknownVariableType]
-        raise InvalidJob(f'\'env\' is an object of strings, such as {{"LANG": "C"}}, not {env!r:.100}')
+        raise InvalidJob(
+            f'\'env\' must be an object of strings, with no = in a name, such as {{"LANG": "C"}}, not {env!r:.100}'
+        )
     if "\0" in command or any("\0" in text for pair in env.items() for text in pair):  # pyright: ignore[reportUnknownVariableType]
-        raise InvalidJob("a command and its environment cannot contain NUL characters")
+        raise InvalidJob("a command and its environment cannot contain NUL characters; remove them")
     return shell
 
 
@@ -96,7 +100,7 @@ def _checked_args(args: Any) -> tuple[list[Any], dict[str, Any]]:
         return args, {}  # pyright: ignore[reportUnknownVariableType]
     if isinstance(args, dict):
         return [], args  # pyright: ignore[reportUnknownVariableType]
-    raise InvalidJob(f"'args' is a list, or an object of named arguments, not {_kind(args)}")
+    raise InvalidJob(f"'args' must be a list, or an object of named arguments, not {_kind(args)}")
 
 
 def _options(fields: dict[str, Any]) -> JobOptions:
@@ -118,13 +122,13 @@ def _option(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
     if str in kinds:
         return _text(value, name)
     if bool in kinds and not isinstance(value, bool):
-        raise InvalidJob(f"{name!r} is true or false, not {value!r:.50}")
+        raise InvalidJob(f"{name!r} must be true or false, not {value!r:.50}")
     return [value] if name == "tags" and isinstance(value, str) else value
 
 
 def _seconds(value: Any, name: str) -> Any:
     if isinstance(value, bool | list | dict):
-        raise InvalidJob(f"{name!r} is a number of seconds, not {value!r:.50}")
+        raise InvalidJob(f"{name!r} must be a number of seconds, not {value!r:.50}")
     if not isinstance(value, str):
         return value
     from ..core.settings import duration
@@ -133,7 +137,9 @@ def _seconds(value: Any, name: str) -> Any:
         return duration(value)
     except ValueError:
         modes = "'until_start', 'until_end', " if name == "unique" else ""
-        raise InvalidJob(f"{name!r} is {modes}a number of seconds, or a duration such as 15m, not {value!r}") from None
+        raise InvalidJob(
+            f"{name!r} must be {modes}a number of seconds, or a duration such as 15m, not {value!r}"
+        ) from None
 
 
 def moment(value: Any, name: str = "run_at") -> datetime:
@@ -143,7 +149,9 @@ def moment(value: Any, name: str = "run_at") -> datetime:
             return datetime.fromtimestamp(value, UTC)
         at = datetime.fromisoformat(cast("str", value))
     except (TypeError, ValueError, OverflowError, OSError):
-        raise InvalidJob(f"{name} is a time such as 2030-01-31T12:00:00Z, or epoch seconds, not {value!r}") from None
+        raise InvalidJob(
+            f"{name} must be a time such as 2030-01-31T12:00:00Z, or epoch seconds, not {value!r}"
+        ) from None
     if at.tzinfo is None:
         raise InvalidJob(f"{name} needs a time zone: {at.isoformat()}Z, or {at.isoformat()}+01:00")
     return at
@@ -151,7 +159,7 @@ def moment(value: Any, name: str = "run_at") -> datetime:
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise InvalidJob(f"{name!r} is a string, not {_kind(value)}")
+        raise InvalidJob(f"{name!r} must be a string, not {_kind(value)}")
     return value
 
 

@@ -73,5 +73,5 @@ def remove(name: Name, url: options.Url = None) -> None:
     if with_app(url, lambda app: app.webhooks.remove(name)):
         print(f"Webhook {name} removed.")
     else:
-        typer.echo(f"holdfast: there is no webhook {name!r}; `holdfast webhook list` shows all", err=True)
+        typer.echo(f"holdfast: there is no webhook {name!r}; `holdfast webhook list` lists all", err=True)
         raise typer.Exit(1)

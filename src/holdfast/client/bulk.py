@@ -97,7 +97,7 @@ class Bulk:
         if wanted is None and all and not ids:
             wanted = Filter()
         if (wanted is None) == (not ids):
-            raise InvalidJob("give either a filter or ids, and not both")
+            raise InvalidJob(f"to {action} jobs, give either a filter or ids, not both")
         if len(ids) > CHANGE_LIMIT:
             raise InvalidJob(f"at most {CHANGE_LIMIT} ids at once, not {len(ids)}: split the list")
         change = self._begin(session, action)
@@ -124,8 +124,8 @@ class Bulk:
             records = [record for record in records if extra.read(record.extra).flow is None]
             if len(records) < len(found.records):
                 tally.skip("scope", number=len(found.records) - len(records))
-        then = "look at the jobs before you retry them again" if action == "retry" else f"{action} them again"
-        with Writes(f"{action} of {tally.matched} jobs", then, retry_safe=action != "retry") as writes:
+        then = "read the jobs before you retry them again" if action == "retry" else f"{action} the jobs again"
+        with Writes(f"the {action} of {tally.matched} jobs", then, retry_safe=action != "retry") as writes:
             await change.page(records, writes)
         return tally.seen(found.cursor)
 
@@ -138,7 +138,7 @@ class Bulk:
         After an interruption, the same call continues with those that are still dead.
         """
         where = where_of((State.DEAD,), queue, None, None)
-        writes = Writes("the retry of the dead jobs", "call retry_dead again to retry those that are still dead")
+        writes = Writes("the retry of the dead jobs", "call retry_dead again to retry the jobs that are still dead")
         return await self._begin(session, "retry").all(where, writes, dry_run=dry_run, progress=progress)
 
     @on_app_loop
@@ -161,7 +161,7 @@ class Bulk:
         """
         states = states_named(state)
         if not states:
-            raise InvalidJob("purge needs the state of the jobs to delete")
+            raise InvalidJob("purge needs the state of the jobs to delete, such as 'dead'")
         if State.RUNNING in states:
             raise InvalidJob("running jobs cannot be purged; cancel them first")
         age = None if older_than is None else checked_seconds(older_than, "older_than")

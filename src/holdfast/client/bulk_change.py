@@ -68,7 +68,7 @@ class Tally:
         self.reasons[reason] = self.reasons.get(reason, 0) + number
         if error is not None and self._logged < LOGGED:
             self._logged += 1
-            last = "; more are not logged" if self._logged == LOGGED else ""
+            last = "; further skipped jobs are not logged" if self._logged == LOGGED else ""
             logger.warning("%s was not %s: %s%s", job, self._done, error, last)
 
     def seen(self, cursor: str | None) -> Changed:
@@ -213,10 +213,10 @@ async def _retryable(session: Session, records: Sequence[Record], tally: Tally) 
     rivals, wanted = await rivals_of(session, records), list[Record]()
     for record in records:
         if damaged := damage_of(record):
-            reason = f"its stored data cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
+            reason = f"its stored data cannot be decoded ({', '.join(damaged)}), so it cannot run; delete the job"
             tally.skip("damaged", InvalidState(record.id, record.state, reason))
         elif (rival := rivals.get(record.id)) is not None:
-            reason = f"its key {record.key!r} now belongs to job {rival!r}, which has not ended"
+            reason = f"its key {record.key!r} now belongs to job {rival!r}; wait until that job ends, or cancel it"
             tally.skip("key", InvalidState(record.id, record.state, reason))
         else:
             wanted.append(record)

@@ -95,8 +95,8 @@ class Claim:
         data, limit = await self._claims.encode_result(self._record, result)
         if data is not None and len(data) > limit:
             raise PayloadTooLarge(
-                f"the result of job {self._record.id} has {len(data)} bytes, over max_payload ({limit}); it was not"
-                " written, and the claim is still active"
+                f"the result of job {self._record.id} has {len(data)} bytes, over max_payload ({limit}). It was not"
+                " written, and the claim is still active: give a smaller result"
             )
         await self._end(Outcome.succeeded(data))
 
@@ -184,7 +184,7 @@ async def confirmed(session: Session, ask: Ask) -> Claims:
         session.commit.give_back(claims)
         raise
     session.commit.give_back(claims)
-    late = f"{CONFIRMATIONS} answers in a row took longer than half of a lease of {holder.lease:g} s"
+    late = f"{CONFIRMATIONS} answers of the store in a row took longer than half of the lease ({holder.lease:g} s)"
     raise StoreUnavailable(f"{late}; the claimed jobs were released: use a longer lease, or check the network")
 
 

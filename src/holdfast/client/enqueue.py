@@ -69,9 +69,9 @@ class Enqueue:
         made = [self._called(call) for call in calls]
         jobs = [self.new_job(settings, call.task, call.options, call.args, call.kwargs) for call in made]
         if any(call.options.connection is not None for call in made):
-            raise InvalidJob("enqueue_many does not take connection=; enqueue one by one inside your transaction")
+            raise InvalidJob("enqueue_many does not take connection=; enqueue the jobs one by one in your transaction")
         if any(call.options.replace for call in made):
-            raise InvalidJob("enqueue_many does not take replace= or debounce=; enqueue one by one")
+            raise InvalidJob("enqueue_many does not take replace= or debounce=; enqueue the jobs one by one")
         ids: list[str | Exception] = []
         step = 1 if self.hooks else PAGE
         for start in range(0, len(jobs), step):
@@ -141,8 +141,8 @@ class Enqueue:
             )
         if options.window > settings.key_retention:
             raise InvalidJob(
-                f"task {name!r}: unique={options.window:g} s is longer than keys are remembered (key_retention, "
-                f"{settings.key_retention:g} s); raise key_retention, or ask for a shorter time"
+                f"task {name!r}: unique={options.window:g} s is longer than the setting key_retention"
+                f" ({settings.key_retention:g} s); use a shorter time, or raise key_retention"
             )
         if options.expires_at is not None and options.expires_at <= self._runtime.clock.now():
             raise InvalidJob(f"task {name!r}: expires={moment(options.expires_at)} is in the past; nothing was stored")
@@ -304,7 +304,9 @@ class Enqueue:
     ) -> NewJob:
         """The checked job of a payload; nothing is stored yet."""
         if not isinstance(payload, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidJob(f"submit takes bytes, not {type(payload).__name__}: encode it first")
+            raise InvalidJob(
+                f"the payload given to submit must be bytes, not {type(payload).__name__}: encode it first"
+            )
         data = bytes(payload)
         if json:
             check_json(data)

@@ -210,7 +210,9 @@ def _obstacles(
     serving = [seen for seen in workers if queue in seen.holder.queues]
     if not serving:
         found.append(
-            f"no live worker serves queue {queue!r} ({len(workers)} serve others)" if workers else "no worker is alive"
+            f"no live worker serves queue {queue!r} ({len(workers)} serve other queues)"
+            if workers
+            else "no worker is alive"
         )
         return found
     if ":" not in task and not any(task in seen.holder.tasks for seen in serving):

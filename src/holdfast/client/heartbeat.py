@@ -53,7 +53,8 @@ class Heartbeat:
         self._started.wait()
         if self._loop is None:
             raise StoreUnavailable(
-                "the heartbeat could not start: this process is out of files or threads; raise `ulimit -n` or `-u`"
+                "the heartbeat could not start: this process has no free file descriptor or thread;"
+                " raise `ulimit -n` or `ulimit -u`"
             )
 
     def stop(self) -> None:

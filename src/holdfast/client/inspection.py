@@ -79,7 +79,7 @@ class Inspection:
     async def output(self, session: Session, id: str, position: int = 0) -> list[Printed]:
         """A job's output from an offset on (about 1 MiB at a time); see also `follow_output`."""
         if type(position) is not int or position < 0:
-            raise InvalidJob(f"position must be a number of bytes, not {position!r:.100}")
+            raise InvalidJob(f"position must be a whole number of bytes, not {position!r:.100}")
         return await session.store.output(checked_text(id, "id"), position, OUTPUT_PAGE)
 
     @on_app_loop

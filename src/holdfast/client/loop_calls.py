@@ -33,7 +33,7 @@ class LoopEnded(OutcomeUnknown):
     retry_safe = False
 
     def __init__(self) -> None:
-        message = "the event loop of the app ended during a call; its write may or may not have happened"
+        message = "the app's event loop ended during a call; the call may have written: check before you repeat it"
         super().__init__(message, retry_safe=False)
 
 

@@ -84,15 +84,13 @@ class Operations:
         """
         record = await session.record(id)
         if damaged := damage_of(record):
-            wanted = f"its stored data cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
+            wanted = f"its stored data cannot be decoded ({', '.join(damaged)}), so it cannot run; delete the job"
             raise InvalidState(id, record.state, wanted)
         if (rival := (await unique.rivals(session, [record])).get(id)) is not None:
             wanted = f"its key {record.key!r} now belongs to job {rival!r}; wait until that job ends, or cancel it"
             raise InvalidState(id, record.state, wanted)
         flow = extra.read(record.extra).flow
-        with Writes(
-            f"the retry of job {id!r}", "look at the job before you retry it again", retry_safe=False
-        ) as writes:
+        with Writes(f"the retry of job {id!r}", "read the job before you retry it again", retry_safe=False) as writes:
             if flow is not None and (flow == id or (record.state in TERMINAL and await _kept(session, flow))):
                 await self._flows().retry(flow, None if flow == id else [id])
             else:
@@ -106,7 +104,8 @@ class Operations:
         record = await session.record(id)
         if await self.needed(session, [record]):
             flow = extra.read(record.extra).flow
-            raise InvalidState(id, record.state, f"flow {flow} has not ended and may need it; cancel the flow first")
+            wanted = f"flow {flow} has not ended and may need it; cancel the flow or wait until it ends"
+            raise InvalidState(id, record.state, wanted)
         if extra.is_flow(record):
             await self._flows().delete(record)
             self._runtime.events.changed(record, lifecycle.delete(record))
@@ -175,7 +174,7 @@ class Operations:
             await session.task_pauses.set(pause)
         if not known:
             logger.warning(
-                "%s %r is paused, but no job, worker, schedule or task here has that name: is it misspelled?",
+                "%s %r is paused, but no job, worker, schedule or task of this app uses it: check the spelling",
                 named,
                 name,
             )
@@ -226,7 +225,7 @@ async def _kept(session: Session, id: str) -> bool:
 
 def _named(queue: str | None, task: str | None, where: Mapping[str, Any] | None) -> str:
     if (queue is None) == (task is None):
-        raise InvalidJob("pause and resume need one of two arguments: give either a queue or task=")
+        raise InvalidJob("pause and resume: give either a queue or task=, not both")
     if where is not None and task is None:
         raise InvalidJob("where= requires task=: it selects jobs of a task by their arguments")
     return "task" if queue is None else "queue"

@@ -93,7 +93,10 @@ def checked_pause(task: Any, where: Any = None) -> Pause:
     values = {key: msgspec.json.decode(encode_value(value, what=f"where[{key!r}]")) for key, value in given.items()}
     pause = Pause(checked_name(task, "task"), values)
     if not pause.name.isprintable() or len(pause.name) > 3 * NAME_LIMIT:
-        raise InvalidJob(f"where= must be short and printable, not {where!r:.100}")
+        raise InvalidJob(
+            f"the task's name and where= must be printable, together at most {3 * NAME_LIMIT} characters,"
+            f" not {where!r:.100}"
+        )
     return pause
 
 
@@ -167,7 +170,11 @@ class TaskPauses:
                 if self._read <= begun:  # else a read that began since has been answered to another caller
                     await self._read_now()
         except Exception as error:  # noqa: BLE001  # a driver may raise anything, and the claim must end
-            logger.warning("job %s was released: the pauses of its task could not be read: %s", record.id, error)
+            logger.warning(
+                "job %s was released and will be claimed again: the pauses of its task could not be read: %s",
+                record.id,
+                error,
+            )
             return Outcome.released()
         pause = self._pause_of(record)
         return Outcome.released() if pause is None else Outcome.paused(pause.waiting_for)
@@ -196,7 +203,9 @@ class TaskPauses:
             freed = await self._free(pause)
         except HoldfastError as error:
             logger.warning(
-                "task %s is resumed; releasing its blocked jobs failed, workers will do it: %s", pause.name, error
+                "task %s is resumed; its blocked jobs were not released, workers will release them: %s",
+                pause.name,
+                error,
             )
             freed = True
         return freed or any(one.resumed_at is None for one in known)

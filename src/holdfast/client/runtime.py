@@ -264,7 +264,10 @@ class Runtime:
                 self._loop = loop
                 return loop
             if self._starting:
-                raise HoldfastError("nothing was written: a finalizer called the app while its thread was opening it")
+                raise HoldfastError(
+                    "nothing was written: a finalizer (__del__) called the app while the app was starting its thread;"
+                    " do not use the app in finalizers"
+                )
             self._starting = True
             try:
                 self._background = BackgroundLoop()

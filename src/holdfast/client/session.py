@@ -329,7 +329,9 @@ class Session:
                     return record
                 left = self.settings.poll if deadline is None else deadline - self.loop.time()
                 if left <= 0:
-                    raise TimeoutError(f"job {id!r} is still {record.state} after {limit:g} s")
+                    raise TimeoutError(
+                        f"job {id!r} is still {record.state} after {limit:g} s; the job was not cancelled"
+                    )
                 await self.wait(listener, min(left, self.settings.poll))
         finally:
             listener.close()

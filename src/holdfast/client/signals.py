@@ -81,7 +81,9 @@ async def send(session: Session, name: str, value: Any) -> int:
     store, name = session.store, checked_name(name, "signal")
     data, limit = encode_value(value, exact=True, what=f"the value of signal {name!r}"), session.settings.max_payload
     if len(data) > limit:
-        raise PayloadTooLarge(f"signal {name!r}: a value of {len(data)} bytes is over max_payload ({limit}); not sent")
+        raise PayloadTooLarge(
+            f"signal {name!r} was not sent: its value of {len(data)} bytes is over max_payload ({limit})"
+        )
     earlier = _values(await records_of(store, kind_of(name)))
     at = max([await store.now(), *(before + 1 for before in earlier)])  # the newest, even if the clock goes back
     await _enter(session, name, at, delivered=False)
@@ -95,7 +97,7 @@ async def send(session: Session, name: str, value: Any) -> int:
             await store.put_record(kind_of(name), str(before), None, kept.version)
             await store.put_record(KIND, f"{before}:{name}", None)
     except (StoreUnavailable, OutcomeUnknown) as error:
-        logger.info("signal %s was sent; removing its old records failed, workers will do it: %s", name, error)
+        logger.info("signal %s was sent; its old records were not removed, workers will remove them: %s", name, error)
     return woken
 
 

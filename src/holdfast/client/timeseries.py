@@ -99,7 +99,7 @@ async def _start(session: Session, since: timedelta | float) -> int:
 def _checked_step(step: timedelta | float) -> int:
     seconds = int(checked_seconds(step, "step"))
     if seconds < 60 or seconds % 60:
-        raise InvalidJob(f"step must be a whole number of minutes, not {seconds} seconds")
+        raise InvalidJob(f"step must be a multiple of 60 seconds, not {seconds} seconds")
     return seconds
 
 

@@ -43,7 +43,7 @@ async def insert_or_replace(
             if (await session.commit.change([replacing(found, job, now, max_delay)]))[0]:
                 return Inserted(REPLACED, found.id)
         except OutcomeUnknown as error:
-            message = f"job {found.id!r} may have been replaced: {error}"
+            message = f"job {found.id!r} may have been replaced: {error}; read the job before you repeat the call"
             raise OutcomeUnknown(message, (found.id,), retry_safe=False) from error
 
 
@@ -61,7 +61,7 @@ def _check_limit_key(found: Record, job: NewJob) -> None:
     here, there = _name(found.limit_key), _name(job.limit_key)
     if here != there:
         raise InvalidJob(
-            f"job {found.id!r} with key {job.key!r} was not replaced: it waits under {here}, and the new call under "
+            f"job {found.id!r} with key {job.key!r} was not replaced: it waits under {here}, but the new call has "
             f"{there}; include the limit's key in key=, or cancel the job first"
         )
 

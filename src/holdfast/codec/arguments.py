@@ -127,9 +127,10 @@ def encode_untyped(args: tuple[Any, ...], kwargs: dict[str, Any], *, task: str =
     """Encode a call without its function: named arguments by name, the others under "*"."""
     if STAR in kwargs:
         raise InvalidJob(
-            f"{task} cannot take an argument named {STAR!r}: that is where positional arguments travel; rename it"
+            f"{task} cannot take an argument named {STAR!r}: the payload has its positional arguments under this name;"
+            " rename the argument"
         )
-    advice = "pass plain JSON, or enqueue the function itself, whose annotations keep types"
+    advice = "pass only JSON types, or enqueue the function itself, whose annotations keep types"
     for index, value in enumerate(args, 1):
         write_exactly(value, f"argument {index} of {task}", advice)
     for name, value in kwargs.items():
@@ -252,7 +253,7 @@ class _Whole:
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         values = self._shape.bind(args, kwargs)
         if set(values) != {self._parameter.name}:
-            raise InvalidJob(f"{self._shape.label}() takes its payload as its one argument, {self._parameter.name!r}")
+            raise InvalidJob(f"{self._shape.label}() takes exactly one argument, {self._parameter.name!r}: the payload")
         payload = self._parameter.encode(values[self._parameter.name], self._what)
         _object(payload, self._what)
         return payload

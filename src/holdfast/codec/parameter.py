@@ -44,11 +44,11 @@ class Parameter:
 
     def _advice(self, change: Change) -> str:
         if not self.untyped:
-            return f"pass what the annotation {_named(self.annotation)} says, or annotate it with what is passed"
+            return f"pass the annotated type, {_named(self.annotation)}, or change the annotation"
         if self._obstacle:
             return f"annotate parameter {self.name!r} with types that JSON can tell apart ({self._obstacle})"
-        example = f"with {change.was} inside" if change.path else f"as {change.was}"
-        return f"annotate parameter {self.name!r} ({example}) and its type is kept"
+        example = f"with a type that contains {change.was}" if change.path else f"as {change.was}"
+        return f"annotate parameter {self.name!r} {example}, and the type is kept"
 
 
 def _usable(hint: Any) -> tuple[Any, str | None]:
@@ -56,7 +56,7 @@ def _usable(hint: Any) -> tuple[Any, str | None]:
     if isinstance(hint, str):
         return Any, f"the annotation {hint!r} names an unknown type"
     if getattr(hint, "_is_protocol", False) and not getattr(hint, "_is_runtime_protocol", False):
-        return Any, "a protocol does not say what to build"
+        return Any, "a protocol does not say which class to create"
     try:
         reader(hint)
     except Exception as error:  # noqa: BLE001 - a type may have hooks of its own, which may fail in any way

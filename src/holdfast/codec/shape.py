@@ -189,13 +189,15 @@ class Shape:
 
     def _expect(self, name: str) -> None:
         if name == self.context:
-            self._refuse(f"is given its {name!r} by the worker; leave it out")
+            self._refuse(f"gets {name!r} from the worker; do not pass it")
         if name == STAR and self.extra is not None:
-            self._refuse(f"cannot take an argument named {STAR!r}: that is where positional arguments travel")
+            self._refuse(f"cannot take an argument named {STAR!r}, which means its positional arguments; rename it")
         if self.extra is None:
             self._refuse(f"got an unexpected keyword argument {name!r}")
         if name in self.names:
-            self._refuse(f"takes {name!r} by position only, so the name cannot go to **{self.extra} as well")
+            self._refuse(
+                f"takes {name!r} by position only; **{self.extra} cannot have the same name: rename one of them"
+            )
 
     def _need(self, values: dict[str, Any]) -> None:
         missing = [repr(name) for name in self.required if name not in values]

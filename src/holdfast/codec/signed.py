@@ -35,7 +35,7 @@ class Signed:
         try:
             pickled: bytes = self._pickle.dumps(obj)
         except Exception as error:
-            raise InvalidJob(f"a {type(obj).__name__} cannot be pickled: {error}") from error
+            raise InvalidJob(f"the arguments or the result cannot be pickled: {error}; use other values") from error
         return _sign(self._keys[0], place, pickled) + pickled
 
     def loads(self, data: bytes, place: Sequence[str]) -> Any:

@@ -78,7 +78,7 @@ read_any = reader(Any)
 def encode_value(value: object, *, exact: bool = False, what: str = "the value") -> bytes:
     """Encode a result or a checkpoint; `exact` rejects what would be decoded as another type."""
     if exact:
-        return write_exactly(value, what, "pass what JSON has, such as its text, a list or a dict")
+        return write_exactly(value, what, "pass only JSON types, such as a string, a list or a dict")
     return write(value, what)
 
 
@@ -107,7 +107,7 @@ def shown(payload: bytes, codec: str) -> Any:
         value = read_any(payload)
     except (ValueError, RecursionError) as error:
         return {"$undecodable": str(error), **raw}
-    return value if _shallow(payload) else {"$undecodable": f"nested deeper than {MAX_NESTING}", **raw}
+    return value if _shallow(payload) else {"$undecodable": f"nested deeper than {MAX_NESTING} levels", **raw}
 
 
 def write(value: object, what: str, dump: Callable[[object], bytes] = plain_json) -> bytes:
@@ -116,12 +116,12 @@ def write(value: object, what: str, dump: Callable[[object], bytes] = plain_json
         payload = dump(value)
     except UnicodeError:
         raise InvalidJob(
-            f"{what} contains a lone surrogate or invalid text; correct it or annotate it as bytes"
+            f"{what} contains a lone surrogate or invalid text; correct the text, or annotate it as bytes"
         ) from None
     except RecursionError:
-        raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING}, or contains itself") from None
+        raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING} levels, or contains itself") from None
     except Exception as error:
-        raise InvalidJob(f"{what} cannot be encoded: {error}; pass plain data or a dataclass instead") from error
+        raise InvalidJob(f"{what} cannot be encoded as JSON: {error}; pass plain data or a dataclass") from error
     if reason := flaw(payload):
         raise InvalidJob(f"{what} {reason}")
     if (path := not_finite(payload, value)) is not None:
@@ -142,7 +142,7 @@ def read(decode: Callable[[bytes], Any], data: bytes, what: str) -> Any:
     try:
         return decode(data)
     except RecursionError:
-        raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING}") from None
+        raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING} levels") from None
     except Exception as error:
         if isinstance(error, msgspec.ValidationError) or not isinstance(error, msgspec.DecodeError | UnicodeError):
             raise InvalidJob(f"{what} does not fit: {error}") from error
@@ -155,7 +155,7 @@ def flaw(payload: bytes) -> str | None:
     if b"\\u0000" in payload and _NUL.search(payload):
         return "contains the character \\u0000, which not every store can keep; remove it, or annotate it as bytes"
     if not _shallow(payload):
-        return f"is nested deeper than {MAX_NESTING}"
+        return f"is nested deeper than {MAX_NESTING} levels"
     return None
 
 

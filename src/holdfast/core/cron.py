@@ -39,7 +39,7 @@ _NAMED = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-FIELDS = "it needs five fields (minute, hour, day, month, weekday), or six with seconds first"
+FIELDS = "a cron line has five fields (minute, hour, day, month, weekday), or six with seconds first"
 OVERLAPS = ("allow", "skip")
 
 
@@ -62,14 +62,15 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
 def checked(rule: Rule) -> Rule:
     """The rule if it is valid and will ever be due; otherwise InvalidJob."""
     if (rule.cron is None) == (rule.every is None):
-        raise InvalidJob("a schedule needs exactly one of a cron line and every=")
+        raise InvalidJob("a schedule needs either a cron line or every=, not both")
     if rule.every is not None and rule.every < 0.001:
         raise InvalidJob(f"every= must be at least 0.001 s, not {rule.every:g} s")
     if rule.overlap not in OVERLAPS:
         raise InvalidJob(f"overlap must be one of {', '.join(OVERLAPS)}, not {rule.overlap!r}")
     if type(rule.catch_up) is not int or not 0 <= rule.catch_up <= MAX_RUNS:
         raise InvalidJob(
-            f"catch_up must be the number of missed runs to make up for, 0 to {MAX_RUNS}, not {rule.catch_up!r:.100}"
+            f"catch_up must be the maximum number of missed runs to enqueue late, from 0 to {MAX_RUNS},"
+            f" not {rule.catch_up!r:.100}"
         )
     _zone(rule.tz)
     if rule.cron is not None and not _ever_due(_text(rule.cron), rule.tz):

@@ -49,7 +49,7 @@ class JobNotFound(HoldfastError, LookupError):
     """There is no job with this id: it never existed, was deleted, or is past its retention."""
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(f"no job {job_id!r} in this store")
+        super().__init__(f"there is no job {job_id!r} in this store: it was deleted, or the id is wrong")
         self.job_id = job_id
 
 
@@ -57,7 +57,7 @@ class ScheduleNotFound(HoldfastError, LookupError):
     """There is no schedule with this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no schedule {name!r} in this store")
+        super().__init__(f"there is no schedule {name!r} in this store; `holdfast schedule list` lists all")
         self.name = name
 
 
@@ -74,8 +74,8 @@ class KeyConflict(HoldfastError):
 
     def __init__(self, key: str, job_id: str) -> None:
         super().__init__(
-            f"key {key!r} belongs to job {job_id!r}, with another task, payload or unique=;"
-            " nothing was stored, use another key"
+            f"key {key!r} belongs to job {job_id!r}, which has another task, payload or unique=;"
+            " the new job was not stored: use another key"
         )
         self.key = key
         self.job_id = job_id
@@ -87,7 +87,10 @@ class QueueFull(HoldfastError):
     retry_safe = True
 
     def __init__(self, queue: str, max_depth: int) -> None:
-        super().__init__(f"queue {queue!r} has {max_depth} waiting jobs (max_depth); job not stored, try again later")
+        super().__init__(
+            f"queue {queue!r} has {max_depth} waiting jobs (max_depth) and is full; the job was not stored: try again"
+            " later"
+        )
         self.queue = queue
         self.max_depth = max_depth
 
@@ -100,7 +103,7 @@ class PartialEnqueue(HoldfastError):
 
     def __init__(self, handles: list[Any], error: Exception) -> None:
         stored = sum(handle is not None for handle in handles)
-        super().__init__(f"{stored} of {len(handles)} jobs were stored; the first of the others was not: {error}")
+        super().__init__(f"{stored} of {len(handles)} jobs were stored (`handles` has None for the others): {error}")
         self.handles = handles
 
 
@@ -110,7 +113,7 @@ class LeaseLost(HoldfastError):
     def __init__(self, job_id: str, fence: int) -> None:
         super().__init__(
             f"the claim on job {job_id!r} with fence {fence} has ended: it was settled before, or its lease expired;"
-            " the store refuses further writes of this claim"
+            " the store refuses its writes: stop the work on this job"
         )
         self.job_id = job_id
         self.fence = fence

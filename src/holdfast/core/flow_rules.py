@@ -35,7 +35,7 @@ def member(flow: str, number: int) -> str:
 def number_in(flow: str, id: str) -> int:
     number = id.removeprefix(f"{flow}.")
     if number == id or not number.isdecimal():
-        raise InvalidJob(f"job {id} does not belong to flow {flow}")
+        raise InvalidJob(f"job {id} does not belong to flow {flow}: use jobs of this flow")
     return int(number)
 
 
@@ -53,17 +53,17 @@ def decide(child: Record, extra: Internal, parents: dict[str, Record], now: int)
         if parent is not None and parent.state not in TERMINAL:
             waiting_for = end_of(id)
             continue
-        name = f"{id} ({parent.task})" if parent is not None else id
+        name = f"job {id} ({parent.task})" if parent is not None else f"job {id}"
         how = f"is {parent.state}" if parent is not None else "was deleted"
         well = parent is not None and parent.state == State.SUCCEEDED
         idle = parent is not None and unneeded(parent)
         if on_dead == "fail" and idle:
-            useless = f"not needed, because {name} was not"
+            useless = f"not needed, because {name} was not needed"
         elif on_dead == "fail" and not well:
             return unrun(child, extra, "failed_parent", f"{name} {how}")
         if on_dead == "compensate":
             died = died or not (well or idle)
-            spared = f"not needed, because {name} succeeded" if well else f"not needed, as {name} was not"
+            spared = f"not needed, because {name} succeeded" if well else f"not needed, because {name} was not needed"
     if waiting_for is not None:
         return Change(child.id, child.state, child.fence, Patch(state=State.BLOCKED, waiting_for=waiting_for))
     if useless is None and not died:

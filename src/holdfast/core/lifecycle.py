@@ -129,7 +129,7 @@ def settle(
     attempt, quarantined, crashes = record.attempt, False, 0
     delay, error, traceback, keep = outcome.delay, outcome.error, outcome.traceback, retention
     if kind == "cancelled" or (kind == "lost" and record.cancel):
-        state, error = State.CANCELLED, error or "cancelled while running; its worker was lost"
+        state, error = State.CANCELLED, error or "cancelled while running; its worker stopped without a result"
         kind = "cancelled"
     elif kind == "dead":
         state = State.DEAD
@@ -155,7 +155,10 @@ def settle(
         error = error or f"lost: worker {record.holder} stopped without reporting a result"
         if crashes >= rules.max_crashes:
             state, kind = State.DEAD, "dead"
-            error = f"quarantined: its process crashed {crashes} times in a row while no other job ran in it"
+            error = (
+                f"quarantined: its process crashed {crashes} times in a row while no other job ran in it;"
+                " find the cause before you retry the job"
+            )
         elif spent(record):
             state, kind = State.DEAD, "dead"
             alone = f", {crashes} times in a row while no other job ran" if crashes > 0 else ""
@@ -193,7 +196,7 @@ def too_late(record: Record) -> Outcome | None:
     if limit is None or record.started_at is None or record.started_at < limit:
         return None
     before = moment(limit).isoformat(" ", "milliseconds")
-    return Outcome.expired(f"expired: it did not start before {before}")
+    return Outcome.expired(f"expired: the job did not start before {before}")
 
 
 def spent(record: Record) -> bool:
@@ -226,10 +229,10 @@ def retry(record: Record) -> Change:
     A succeeded job repeats all of its steps; any other resumes after the steps that it had finished.
     """
     if record.state == State.RUNNING:
-        raise InvalidState(record.id, record.state, "it can be retried once it has ended; cancel it first")
+        raise InvalidState(record.id, record.state, "cancel it or wait until it ends, then retry it")
     if record.state == State.BLOCKED:
-        what = f"it waits for {record.waiting_for or 'other jobs'}"
-        raise InvalidState(record.id, record.state, f"{what}; `holdfast explain {record.id}` shows what it waits for")
+        what = f"it waits for {record.waiting_for or 'other jobs'} and cannot be retried"
+        raise InvalidState(record.id, record.state, f"{what}; `holdfast explain {record.id}` shows more")
     if record.state in WAITING:
         return Change(record.id, record.state, record.fence, Patch(state=State.QUEUED, delay=0.0))
     patch = anew(
@@ -248,7 +251,7 @@ def retry(record: Record) -> Change:
 def delete(record: Record) -> Change:
     """Deletes the job; a running one must be cancelled first."""
     if record.state == State.RUNNING:
-        raise InvalidState(record.id, record.state, "cancel it first, then delete it")
+        raise InvalidState(record.id, record.state, "cancel it or wait until it ends, then delete it")
     return Change(record.id, record.state, record.fence, None)
 
 

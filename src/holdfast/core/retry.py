@@ -22,7 +22,7 @@ class Backoff(msgspec.Struct, frozen=True, gc=False):
         for name in ("base", "factor", "jitter", "cap"):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
-                raise ConfigError(f"retry {name} must be a number of at least 0, not {value!r}")
+                raise ConfigError(f"{name} of a Backoff must be a finite number of at least 0, not {value!r}")
 
     def delay(self, attempt: int, fraction: float) -> float:
         """Seconds to wait after the attempt-th charged start; `fraction` in [0, 1) places it within the jitter."""

@@ -98,7 +98,11 @@ def _number(low: float, high: float = math.inf) -> Callable[[Any], float]:
         if math.isnan(number):
             raise ValueError("must be a number")
         if not low <= number <= high or not math.isfinite(number):
-            raise ValueError(f"must be at least {low:g}" if high == math.inf else f"must be from {low:g} to {high:g}")
+            raise ValueError(
+                f"must be a finite number of at least {low:g}"
+                if high == math.inf
+                else f"must be from {low:g} to {high:g}"
+            )
         return number
 
     return parse
@@ -130,7 +134,7 @@ def duration(value: Any) -> float:
     if isinstance(value, str):
         match = re.fullmatch(rf"\s*({_NUMBER})\s*(ms|[smhdw]?)\s*", value)
         if match is None:
-            raise ValueError("must be a time such as 90, 15m or 7d")
+            raise ValueError("must be a duration such as 90 (seconds), 15m or 7d")
         value = float(match[1]) * _UNITS[match[2]]
     return _number(0, DELAY_LIMIT)(value)
 
@@ -141,7 +145,7 @@ def size(value: Any, maximum: int = 2**31 - 1) -> int:
         match = re.fullmatch(rf"\s*({_NUMBER})\s*([a-zA-Z]*)\s*", value)
         unit = None if match is None else _SIZES.get(match[2].lower())
         if match is None or unit is None:
-            raise ValueError("must be a size such as 500000, 64k or 1MiB")
+            raise ValueError("must be a size such as 500000 (bytes), 64k or 1MiB")
         value = int(float(match[1]) * unit)
     return _whole(1, maximum)(value)
 
@@ -150,14 +154,14 @@ def address(value: Any) -> str:
     """HOST:PORT, from a port alone (on localhost) or from both."""
     host, _, port = str(value).rpartition(":")
     if not re.fullmatch(r"\d{1,5}", port) or int(port) > 65535 or isinstance(value, bool):
-        raise ValueError("must be a port, or HOST:PORT")
+        raise ValueError("must be a port from 0 to 65535, or HOST:PORT")
     return f"{host or '127.0.0.1'}:{int(port)}"
 
 
 def _key_retention(value: Any) -> float:
     seconds = duration(value)
     if seconds < DAY:
-        raise ValueError("must be at least 24h, so that a late retry of an enqueue is still recognised")
+        raise ValueError("must be at least 24h (so that a late retry of an enqueue finds its key)")
     return seconds
 
 
@@ -200,7 +204,9 @@ def _secrets(value: Any) -> tuple[str, ...]:
     try:
         return _texts(value)
     except (ValueError, TypeError):  # without what was given
-        raise ConfigError("secret must be text, with commas between several, or a list of texts") from None
+        raise ConfigError(
+            "secret must be a string, or a list of strings; in a string, commas separate several secrets"
+        ) from None
 
 
 def _texts(value: Any) -> tuple[str, ...]:
@@ -208,7 +214,7 @@ def _texts(value: Any) -> tuple[str, ...]:
     several = hasattr(value, "__iter__")
     parts: list[Any] = value.split(",") if isinstance(value, str) else list(value) if several else [value]
     if not all(isinstance(part, str) for part in parts):
-        raise ValueError("must be text, or a list of texts")
+        raise ValueError("must be a string, or a list of strings")
     return tuple(filter(None, (part.strip() for part in parts)))
 
 
@@ -277,7 +283,9 @@ def stored_name(name: str) -> str:
     key = str(name).replace("-", "_").lower()
     words = [*STORED, *ALIASES, "backoff_base"]
     if key not in words:
-        raise ConfigError(f"unknown stored setting {name!r}; known settings: {', '.join(sorted(words))}")
+        raise ConfigError(
+            f"setting {name!r} cannot be stored in the store; these settings can: {', '.join(sorted(words))}"
+        )
     return key
 
 
@@ -291,7 +299,7 @@ def _checked_base(value: Any) -> float:
     try:
         number = _number(0)(value)
     except (ValueError, TypeError):
-        raise ConfigError(f"backoff_base must be a number of at least 0, not {value!r}") from None
+        raise ConfigError(f"backoff_base must be a finite number of at least 0, not {value!r}") from None
     return int(number) if number.is_integer() else number
 
 

@@ -57,7 +57,7 @@ class Url(msgspec.Struct, frozen=True):
         except ValueError:
             timeout = 0.0
         if not 0 < timeout < 1e6:
-            raise self.wrong("timeout must be a number of seconds above 0")
+            raise self.wrong("timeout must be a number of seconds above 0 and below 1000000")
         return timeout
 
     def refuse_unknown(self, known: Collection[str], suggested: Collection[str] | None = None) -> None:
@@ -66,7 +66,7 @@ class Url(msgspec.Struct, frozen=True):
             # After a secret with an unescaped &, it may be a part of the secret.
             named = "" if any(map(_SECRET.search, self.options)) else f" {', '.join(unknown)}"
             listed = ", ".join(known if suggested is None else suggested)
-            raise self.wrong(f"unknown parameter{named}" + (f"; known: {listed}" if listed else ""))
+            raise self.wrong(f"unknown parameter{named}" + (f"; known: {listed}" if listed else "; remove it"))
 
     def encoded(self, scheme: str, options: dict[str, str]) -> str:
         """The same location as a URL that every driver parses in the same way."""
@@ -85,7 +85,9 @@ def split(url: str) -> Url:
     """Split a URL; ConfigError if it is malformed or ambiguous."""
     found = _WHOLE.fullmatch(url)
     if found is None:
-        raise ConfigError("not a URL: it has no scheme; write a URL such as sqlite:///jobs.db or postgresql://host/db")
+        raise ConfigError(
+            "the store's URL has no scheme; write a URL such as sqlite:///jobs.db or postgresql://host/db"
+        )
     scheme, authority, path, query, fragment = found.groups(default="")
     scheme = scheme.lower()
 
@@ -93,7 +95,7 @@ def split(url: str) -> Url:
         raise ConfigError(f"the {scheme}:// URL is malformed: {why}") from None
 
     if not url.isprintable() or re.search(r"%(?:[01][0-9A-Fa-f]|7[Ff])", path):
-        wrong("it contains a control character or another invisible character")
+        wrong("it contains a control character or another invisible character; remove it")
     if re.search(r"%(?![0-9A-Fa-f]{2})", url):
         wrong("a % is not followed by two hexadecimal digits; for a % itself write %25")
     if fragment:
@@ -112,7 +114,7 @@ def split(url: str) -> Url:
     try:
         options = {unquote(name, errors="strict"): unquote(value, errors="strict") for name, _, value in pairs}
         if len(options) < len(pairs):
-            wrong("a parameter is given twice")
+            wrong("a parameter is given twice; remove one of the two")
         return Url(
             text=url,
             scheme=scheme,
@@ -124,7 +126,7 @@ def split(url: str) -> Url:
             options=options,
         )
     except UnicodeDecodeError:
-        wrong("its percent-encoded bytes are not UTF-8")
+        wrong("its percent-encoded text is not UTF-8; encode it again as UTF-8")
     except _NoHost:
         wrong(f"each host must be HOST or HOST:PORT, with a port from 1 to 65535; {_ENCODE}")
 

@@ -57,25 +57,27 @@ def checked_filter(text: Any, what: str) -> str | None:
     """One value of a filter; InvalidJob if it cannot be a name."""
     if text is None or (isinstance(text, str) and text.isprintable()):
         return text
-    raise InvalidJob(f"{what} must be text, not {text!r:.100}")
+    raise InvalidJob(f"{what} must be printable text, not {text!r:.100}")
 
 
 def checked_priority(priority: Any) -> int:
     """A job's priority; lower first."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
-        raise InvalidJob(f"priority must be a whole number {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r:.100}")
+        raise InvalidJob(
+            f"priority must be a whole number from {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r:.100}"
+        )
     return priority
 
 
 def checked_attempts(attempts: Any) -> int:
     if isinstance(attempts, bool) or not isinstance(attempts, int) or not 0 <= attempts <= 1_000_000:
-        raise InvalidJob(f"max_attempts must be a whole number of starts (0: no limit), not {attempts!r:.100}")
+        raise InvalidJob(f"max_attempts must be a whole number from 0 (no limit) to 1000000, not {attempts!r:.100}")
     return attempts
 
 
 def checked_limit(limit: Any) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= PAGE_LIMIT:
-        raise InvalidJob(f"limit must be 1 to {PAGE_LIMIT}, not {limit!r:.100}")
+        raise InvalidJob(f"limit must be a whole number from 1 to {PAGE_LIMIT}, not {limit!r:.100}")
     return limit
 
 
@@ -89,13 +91,13 @@ def checked_cursor(cursor: Any) -> str | None:
 def checked_lease(lease: Any) -> float:
     """The lease of a manual claim, in seconds."""
     if isinstance(lease, bool) or not isinstance(lease, int | float) or not 0 < lease <= WEEK:
-        raise InvalidJob(f"lease must be more than 0 s and at most 7 days, in seconds, not {lease!r:.100}")
+        raise InvalidJob(f"lease must be a number of seconds above 0 and at most {WEEK} (7 days), not {lease!r:.100}")
     return lease
 
 
 def checked_pid(pid: Any) -> int:
     if isinstance(pid, bool) or not isinstance(pid, int) or not 0 < pid < 2**31:
-        raise InvalidJob(f"pid must be a process id, not {pid!r:.100}")
+        raise InvalidJob(f"pid must be a process id, a whole number above 0, not {pid!r:.100}")
     return pid
 
 
@@ -106,7 +108,7 @@ def checked_seconds(value: Any, what: str, *, positive: bool = False) -> float:
     except (TypeError, ValueError):
         seconds = float("nan")
     if isinstance(value, bool | str) or not -DELAY_LIMIT < seconds < DELAY_LIMIT or (positive and seconds <= 0):
-        wanted = "more than 0 seconds" if positive else "a number of seconds below 300 years"
+        wanted = "a number of seconds above 0" if positive else "a number of seconds below 300 years"
         raise InvalidJob(f"{what} must be {wanted}, or a timedelta, not {value!r:.100}")
     return max(0.0, seconds)
 
@@ -138,16 +140,18 @@ def checked_expires(expires: Any) -> tuple[float | None, int | None]:
 
 def checked_tags(tags: Any) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, Iterable):
-        raise InvalidJob(f"tags must be a list of text, not {tags!r:.100}")
+        raise InvalidJob(f"tags must be a list of strings, not {tags!r:.100}")
     found = tuple(checked_text(tag, "a tag", NAME_LIMIT) for tag in cast("Iterable[Any]", tags))
     if len(found) > TAGS_LIMIT:
-        raise InvalidJob(f"a job has at most {TAGS_LIMIT} tags, not {len(found)}")
+        raise InvalidJob(f"a job can have at most {TAGS_LIMIT} tags, not {len(found)}")
     return found
 
 
 def checked_backoff(retry: Any) -> Backoff:
     if not isinstance(retry, Backoff):
-        raise InvalidJob(f"retry= of a call must be a Backoff, not {retry!r:.100}; app.task(retry=…) takes a function")
+        raise InvalidJob(
+            f"retry= of a call must be a Backoff, not {retry!r:.100}; a function is allowed in @app.task(retry=…)"
+        )
     return retry
 
 

@@ -51,7 +51,9 @@ class Node:
         for other in others:
             self.flow.check(other)
             if self.allow_unfinished is not None:
-                raise InvalidJob(f"{self!r} already waits for all other jobs")
+                raise InvalidJob(
+                    f"{self!r} was added by on_end and waits for all other jobs; do not call after() on it"
+                )
             if other.number >= self.number:
                 raise InvalidJob(f"{self!r} can only wait for jobs that were added before it, not {other!r}")
             self.parents[other.number] = on_dead
@@ -89,10 +91,13 @@ class Flow:
         node = Node(self, len(self.nodes), Call(call.task, call.options, args, kwargs))
         for hole in holes_in([args, kwargs]):
             if hole.number >= len(self.nodes):
-                raise InvalidJob(f"{node!r} takes the result of a job that is not in this flow")
+                raise InvalidJob(f"{node!r} takes the result of a job that is not in this flow; add that job first")
             parent = self.nodes[hole.number]
             if getattr(parent.call.task.codec, "name", "json") != "json":
-                raise InvalidJob(f"{node!r} cannot take the result of {parent!r}, whose task has its own codec")
+                raise InvalidJob(
+                    f"{node!r} cannot take the result of {parent!r}, whose task has its own codec; only JSON results"
+                    " can be passed"
+                )
             node.after(parent)
         self.nodes.append(node)
         return node
@@ -112,7 +117,7 @@ class Flow:
     def on_end(self, work: Work, /, *args: Any, allow_unfinished: int = 0, **kwargs: Any) -> Node:
         """Add a job that runs after all jobs added before it have ended, except for `allow_unfinished` of them."""
         if isinstance(allow_unfinished, bool) or not isinstance(allow_unfinished, int) or allow_unfinished < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidJob(f"allow_unfinished must be a number of jobs, not {allow_unfinished!r}")
+            raise InvalidJob(f"allow_unfinished must be a whole number of jobs, not {allow_unfinished!r}")
         node = self.add(work, *args, **kwargs)
         if node.parents:
             raise InvalidJob("a job added by on_end waits for all jobs; it cannot take results of other jobs")
@@ -127,7 +132,7 @@ class Flow:
     def check(self, node: Node) -> None:
         """Reject a job of another flow."""
         if node.number >= len(self.nodes) or self.nodes[node.number] is not node:
-            raise InvalidJob(f"{node!r} belongs to another flow")
+            raise InvalidJob(f"{node!r} belongs to another flow; use jobs of the same flow")
 
 
 def grown(flow: str, work: Work, args: tuple[Any, ...], kwargs: dict[str, Any], after: Iterable[str]) -> Node:
@@ -151,19 +156,19 @@ def grown(flow: str, work: Work, args: tuple[Any, ...], kwargs: dict[str, Any], 
 def _called(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
     if isinstance(work, Call):
         if args or kwargs:
-            raise InvalidJob("the call already has its arguments: pass no others")
+            raise InvalidJob("the call already has its arguments: pass no other arguments")
         return work
     if isinstance(work, Using):
         return Call(work.task, work.options, args, kwargs)
     if isinstance(work, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
         return Call(work, work.options, args, kwargs)
-    raise InvalidJob(f"a flow takes tasks and calls of tasks, not {work!r:.100}")
+    raise InvalidJob(f"a flow takes tasks and calls such as task.call(1), not {work!r:.100}")
 
 
 def _refuse(call: Call[Any], *names: str) -> None:
     for name in names:
         if getattr(call.options, name) is not None:
-            raise InvalidJob(f"a job of a flow cannot have its own {name}=")
+            raise InvalidJob(f"a job of a flow cannot have {name}=; remove this option")
 
 
 def _plain(value: Any, place: Callable[[Any], Any]) -> Any:

@@ -32,7 +32,7 @@ FAILURES_NAMED = 3
 """Failed jobs that a flow's error names."""
 ENDED_SO: dict[FlowEnd, str] = {
     "cancelled": "the flow was cancelled",
-    "abandoned": "never started: the process that enqueued it stopped before all jobs were stored",
+    "abandoned": "the flow never started: the process that enqueued it stopped before all jobs were stored",
 }
 """The error of a flow with this end."""
 

@@ -215,7 +215,7 @@ def nonce_of(id: str, digest: str) -> int:
 
 
 def _not_started(id: str, error: HoldfastError) -> StoreUnavailable:
-    return StoreUnavailable(f"flow {id} was not started, and none of its jobs will run: {error}")
+    return StoreUnavailable(f"flow {id} was not started, and none of its jobs will run; enqueue it again: {error}")
 
 
 def _perhaps_started(id: str, error: HoldfastError, *, retry_safe: bool) -> OutcomeUnknown:
@@ -224,5 +224,5 @@ def _perhaps_started(id: str, error: HoldfastError, *, retry_safe: bool) -> Outc
 
 
 def _given_up(id: str, state: str) -> InvalidState:
-    why = "it was abandoned: its jobs were stored, but it was not started within an hour; none of its jobs ran"
+    why = "this flow was abandoned: its jobs were stored, but it was not started within an hour; none of its jobs ran"
     return InvalidState(id, state, f"{why}. Enqueue the flow again with another id")

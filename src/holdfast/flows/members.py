@@ -70,7 +70,7 @@ class FlowJobs:
     async def own(self, id: str) -> Record:
         record = await self._session.record(id)
         if not extras.is_flow(record):
-            raise InvalidJob(f"job {id} is not a flow")
+            raise InvalidJob(f"job {id} is not a flow; use the id of a flow, as `holdfast flow list` shows it")
         return record
 
     async def get(self, ids: Iterable[str]) -> list[Record]:

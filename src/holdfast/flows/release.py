@@ -66,7 +66,7 @@ class Release:
             await self.free(ids)
         except Exception as error:  # noqa: BLE001  # a driver may raise anything; the pending work is written
             logger.warning(
-                "flow job %s: releasing its dependents failed, a worker will do it: %s: %s",
+                "flow job %s: the next step of its flow failed here, a worker will do it: %s: %s",
                 ids[0],
                 type(error).__name__,
                 error,
@@ -268,9 +268,15 @@ async def with_results(session: Session, record: Record) -> bytes:
     for number in numbers:
         parent = found.get(member(flow, number))
         if parent is None:
-            raise InvalidJob(f"job {member(flow, number)}, whose result it needs, was deleted")
+            raise InvalidJob(
+                f"job {record.id} needs the result of job {member(flow, number)}, which was deleted; enqueue the flow"
+                " again"
+            )
         if parent.codec != "json":
-            raise InvalidJob(f"job {parent.id}, whose result it needs, has its own codec")
+            raise InvalidJob(
+                f"job {record.id} needs the result of job {parent.id}, which has its own codec; only JSON results can"
+                " be passed"
+            )
         results[number] = parent.result if parent.state == State.SUCCEEDED else None
     return filled(record.payload, results)
 

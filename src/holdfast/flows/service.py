@@ -188,7 +188,7 @@ class Flows:
     async def enqueue(self, session: Session, flow: Flow, id: str | None = None) -> FlowHandle:
         """Store and start a flow, all of it or nothing. The same id and the same jobs are the same flow."""
         if not flow.nodes:
-            raise InvalidJob("a flow needs at least one job")
+            raise InvalidJob("a flow needs at least one job; add one with flow.add(task)")
         if len(flow.nodes) > MAX_FLOW_JOBS:
             raise InvalidJob(f"a flow can have at most {MAX_FLOW_JOBS} jobs, not {len(flow.nodes)}")
         if id is not None and "." in checked_text(id, "id", ID_LENGTH):
@@ -251,7 +251,7 @@ class Flows:
         """
         flow = extras.read(record.extra).flow
         if flow is None:
-            raise InvalidJob(f"job {record.id} belongs to no flow")
+            raise InvalidJob(f"job {record.id} belongs to no flow, so it cannot add jobs to its flow")
         node = grown(flow, work, args, kwargs, after)
         try:
             node.number = await _reserve(session, flow)
@@ -263,7 +263,7 @@ class Flows:
         try:
             [id] = await self._enqueue.insert_all([job])
         except OutcomeUnknown as error:  # a repeated call adds another job, unless it has a key
-            text = f"job {job.id} may have been added to flow {flow}: {error}"
+            text = f"job {job.id} may have been added to flow {flow}: {error}; look for it before you add it again"
             raise OutcomeUnknown(text, (job.id,), retry_safe=job.key is not None) from error
         if id != job.id:  # rejected, or its key belongs to a job that was added before
             await _give_back(session, flow, node.number)
@@ -295,7 +295,7 @@ class Flows:
         """A page of flows, newest first. One that has not ended is blocked."""
         named = states_named(state)
         if wrong := [word for word in named if word not in STATES]:
-            raise InvalidJob(f"a flow has one of the states {', '.join(sorted(STATES))}, never {', '.join(wrong)}")
+            raise InvalidJob(f"a flow is never {' or '.join(wrong)}; use one of the states {', '.join(sorted(STATES))}")
         page = await self._inspection.jobs(state=state, queue=QUEUE, task=TASK, limit=limit, cursor=cursor)
         return FlowPage([_status(job) for job in page.jobs], page.cursor)
 
@@ -336,7 +336,9 @@ class Flows:
         await release.process_now([own.id])
         with suppress(StoreUnavailable):
             if any(kept.state not in TERMINAL for kept in await members.get([own.id])):
-                raise InvalidState(own.id, own.state, "it was retried meanwhile and runs again")
+                raise InvalidState(
+                    own.id, own.state, "the flow was not deleted: it was retried meanwhile and runs again"
+                )
 
     async def retry(self, id: str, which: Collection[str] | None = None) -> int:
         """Retry the dead jobs of a flow (or some of its jobs), and then their dependents that did not run.
@@ -384,7 +386,7 @@ class Flows:
             taken.add(number_in(id, record.id))
         if not taken and (which is not None or own.state == State.SUCCEEDED):
             [meant, *_] = await jobs.get(which or ()) or [own]
-            raise InvalidState(meant.id, meant.state, "it has not failed: there is nothing to retry")
+            raise InvalidState(meant.id, meant.state, "it has not failed, so there is nothing to retry")
         await session.commit.check([*resets, *waiting])  # before anything is written
         # First the parents, because a process that decides about their dependents reads them again (`_taken_back`);
         # then all dependents, some of which may have ended long ago.
@@ -395,7 +397,7 @@ class Flows:
             written = [*await jobs.change(resets), *await jobs.change(waiting)]
             await release.reopen(id)  # it may have ended before it knew of them
         except (StoreUnavailable, OutcomeUnknown) as error:
-            text = f"some jobs of flow {id} may have been retried, and others not: {error}; retry the flow to go on"
+            text = f"some jobs of flow {id} may have been retried, and others not: {error}; retry the flow again"
             raise OutcomeUnknown(text, (id,)) from error
         await release.process_now([id, *parents])
         return {change.id for change, done in zip([*resets, *waiting], written, strict=True) if done}
@@ -407,7 +409,7 @@ async def _reserve(session: Session, flow: str) -> int:
     while True:
         own = await jobs_of.own(flow)
         if own.state in TERMINAL or cancelling(own.meta):
-            raise InvalidState(flow, own.state, "it has ended or was cancelled: no job was added")
+            raise InvalidState(flow, own.state, "this flow has ended or was cancelled, so no job was added")
         if not has_grown(own.meta):
             mark = Change(flow, own.state, own.fence, Patch(meta=GROWN), expected_task=TASK)
             if not (await jobs_of.change([mark]))[0]:

@@ -76,7 +76,7 @@ class Auth:
         if access is None:
             raise WrongToken(
                 UNAUTHORIZED,
-                "this token is unknown, revoked or expired; `holdfast token list` shows which tokens are valid",
+                "this token is unknown, revoked or expired; `holdfast token create` creates a new one",
                 www_authenticate="Bearer",
             )
         return access
@@ -91,8 +91,11 @@ class Auth:
                 "with --allow-host",
             )
         if origin is not None and not self._same_site(origin, host):
-            detail = f"pages of origin {origin.decode('latin-1')!r:.200} may not call this server; see --allow-origin"
-            raise Refused(WRONG_ORIGIN, detail)
+            raise Refused(
+                WRONG_ORIGIN,
+                f"pages of origin {origin.decode('latin-1')!r:.200} may not call this server; to allow them, start the "
+                "server with --allow-origin",
+            )
         return authorization
 
     def _read(self, headers: Headers) -> tuple[bytes, bytes | None, bytes | None]:

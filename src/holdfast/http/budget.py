@@ -83,5 +83,5 @@ class Budget:
 
 
 def _no_capacity() -> Refused:
-    detail = "the server's memory for request bodies, or this token's share, is in use; nothing was done, send it again"
+    detail = "the server's memory for request bodies, or this token's share, is in use; nothing was done, try again"
     return Refused(BUSY, detail, retry_safe=True, retry_after=limits.RETRY_AFTER)

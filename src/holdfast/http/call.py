@@ -239,7 +239,7 @@ class Call:
         """Refuse a body without content-type JSON: a page of another site can send other types without preflight."""
         kind = (self.header(b"content-type") or b"").partition(b";")[0].strip().lower()
         if kind != JSON:
-            raise Refused(WRONG_TYPE, f"the body must be application/json, not {kind.decode('latin-1') or 'unnamed'!r}")
+            raise Refused(WRONG_TYPE, f"Content-Type must be application/json, not {kind.decode('latin-1')!r}")
 
     async def while_wanted(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result of `work`; None if the server stops first, or another request follows on the connection.
@@ -285,5 +285,5 @@ class Call:
 
 
 def _too_large(max_bytes: int, *, close: bool = False) -> Refused:
-    detail = f"the body is over the limit of this route, {max_bytes} bytes; nothing was done"
+    detail = f"the body is larger than this route allows ({max_bytes} bytes); nothing was done: send less"
     return Refused(TOO_LARGE, detail, connection="close") if close else Refused(TOO_LARGE, detail)

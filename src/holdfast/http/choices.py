@@ -21,7 +21,7 @@ def listing(kind: Any, decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
             values = () if place is None else _values([inspect.type_info(kind)], re.findall(r"\.\w+|\[", place[1]))
             if not values:
                 raise
-            raise msgspec.ValidationError(f"{error}; allowed are: {', '.join(values)}") from None
+            raise msgspec.ValidationError(f"{error}; allowed values: {', '.join(values)}") from None
 
     return decoded
 

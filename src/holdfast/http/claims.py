@@ -39,7 +39,7 @@ async def claim(call: Call, body: shapes.NewClaim) -> Answer:
     """Claim jobs; if there are none, wait for up to `wait` seconds."""
     service = call.service
     if body.wait and service.waiting >= limits.STREAMS:
-        detail = f"{limits.STREAMS} claims already wait on this server; nothing was claimed, try again"
+        detail = f"{limits.STREAMS} claims already wait on this server; nothing was claimed, try again later"
         raise Refused(BUSY, detail, retry_safe=True, retry_after=limits.RETRY_AFTER)
     service.waiting += 1
     try:

@@ -59,7 +59,11 @@ class ConnectionLimits:
         if over > 0 and self._abort_oldest(self._anonymous):
             over -= 1
         if over > 0:
-            self._log(now, "a connection was refused: the server has the maximum of %d", self.max_connections)
+            self._log(
+                now,
+                "a connection was refused: the server already has its maximum of %d connections",
+                self.max_connections,
+            )
         return over
 
     def enter(self, connection: Closable, address: str, now: float) -> bool:

@@ -89,7 +89,7 @@ class Endpoint:
         if self.query is not None:
             given["query"] = self._read_query(call.scope["query_string"])
         elif call.scope["query_string"] and not self.any_query:
-            raise InvalidJob(f"{self.method} {self.path} takes no query parameters")
+            raise InvalidJob(f"{self.method} {self.path} takes no query parameters; remove them")
         if self._decode is not None:
             max_body = call.service.body_limit if self.max_body is None else self.max_body
             data = await call.body(max_body)
@@ -154,7 +154,7 @@ class Resource:
             answer = problem(refusal)
         except Exception:
             logger.exception("request %s %s failed with an unexpected error", scope["method"], self.path)
-            answer = problem(Refused(INTERNAL, "unexpected error; see the log of the server"))
+            answer = problem(Refused(INTERNAL, "the server failed with an unexpected error; see its log"))
         finally:
             call.release_body()
             guard.reset(before)
@@ -172,7 +172,9 @@ class Resource:
                     needed = f"{endpoint.method} {endpoint.path} needs a token with the role {endpoint.role!r}"
                     raise Refused(FORBIDDEN, needed)
                 if call.access.scope is not None and endpoint.within is None:
-                    detail = f"this token is only for {call.access.scope}; {endpoint.path} needs one without a scope"
+                    detail = (
+                        f"this token is only for {call.access.scope}; {endpoint.path} needs a token without a scope"
+                    )
                     raise Refused(FORBIDDEN, detail)
         if endpoint is None:
             if not self.methods:

@@ -37,7 +37,7 @@ async def events(call: Call) -> Stream:
     try:
         since = None if not last else checked_cursor(last.decode())
     except UnicodeDecodeError:
-        raise InvalidJob("Last-Event-ID is not an id of this stream; omit it to start from now") from None
+        raise InvalidJob("Last-Event-ID is not an id of this stream; omit the header to start from now") from None
     service = call.service
     if service.streams >= limits.STREAMS:
         detail = f"{limits.STREAMS} event streams are already open on this server; try again later"

@@ -65,7 +65,7 @@ async def resume_task(call: Call, name: str, body: shapes.Which) -> Answer:
     if not await call.app.resume(task=name, where=body.where):
         scope, paused = call.access.scope, await call.app.paused_tasks()
         names = ", ".join(one.name for one in paused if scope is None or scope.covers_task(one.task))
-        known = f"paused are: {names}" if names else "nothing is paused"
+        known = f"these are paused: {names}" if names else "nothing is paused"
         raise Refused(NOT_PAUSED, f"task {checked_pause(name, body.where).name} was not paused; {known}")
     return json(shapes.TaskPaused(name, body.where, paused=False))
 

@@ -102,7 +102,8 @@ class JobPolicy:
         if unwanted := sorted(given.keys() - ALLOWED):
             raise JobRefused(
                 SHELL_REFUSED,
-                f"over HTTP a shell job has only command and stdin, not {', '.join(unwanted)}; not stored",
+                f"over HTTP a shell job can have only command and stdin; the job was not stored: remove"
+                f" {', '.join(unwanted)}",
             )
 
 

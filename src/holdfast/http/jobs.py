@@ -50,7 +50,7 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
         return json(as_stored(job, parts.runtime.clock.now()), 201)
     then = "read the job before you send the request again"
     try:
-        with Writes(f"the replacing of job {id!r}", then, made=int(options.replace), retry_safe=False):
+        with Writes(f"the replacement of job {id!r}", then, made=int(options.replace), retry_safe=False):
             if hidden := await scoping.hidden(call, [id]):
                 raise hidden[id]
             known = await call.app.job(id)
@@ -112,7 +112,7 @@ async def list_jobs(call: Call, query: shapes.JobsQuery) -> Answer:
 
 async def cancel(call: Call, id: str) -> Answer:
     """Cancel a waiting job, or ask a running job to stop."""
-    with Writes(f"the cancelling of job {id!r}", "cancel it again") as writes:
+    with Writes(f"the cancellation of job {id!r}", "cancel the job again") as writes:
         cancelled = await call.app.cancel(checked_text(id, "id"))
         writes.made += cancelled
         return json(shapes.Cancelled(cancelled, job_out(await call.app.job(id))))
@@ -148,7 +148,7 @@ async def retry_dead(call: Call, id: str) -> Answer:
     """Retry a dead job from attempt 0."""
     job = await call.app.job(checked_text(id, "id"))
     if job.state != State.DEAD:
-        raise InvalidState(id, job.state, "only dead jobs can be retried here; it was not changed")
+        raise InvalidState(id, job.state, f"this route retries only dead jobs; use POST /v1/jobs/{id}/retry")
     return json(job_out(await call.app.retry(id)))
 
 
@@ -198,7 +198,7 @@ def _key(call: Call) -> str:
     try:
         return checked_text(given.decode(), "Idempotency-Key")
     except UnicodeDecodeError:
-        raise InvalidJob("Idempotency-Key must be UTF-8") from None
+        raise InvalidJob("the header Idempotency-Key must be UTF-8") from None
 
 
 def task_options(parts: Parts, name: str) -> Options:

@@ -38,7 +38,7 @@ async def _too_large(_: Scope, __: Receive, send: Send) -> None:
 
 async def _too_many(_: Scope, __: Receive, send: Send) -> None:
     """The ASGI app for a request on a connection over the limit."""
-    detail = "this server has reached its maximum of connections; nothing was done, try again"
+    detail = "this server has reached its maximum of connections; nothing was done, try again later"
     busy = Refused(BUSY, detail, retry_safe=True, retry_after=limits.RETRY_AFTER, connection="close")
     await problem(busy).send(send)
 
@@ -182,7 +182,9 @@ class Connection(HttpToolsProtocol):
         if not self._answered:
             return  # still being answered: its end or the next bytes restart the timer
         if not self.transport.is_closing() and not self._refused:
-            self._refuse(TOO_SLOW, f"request line and headers did not arrive within {limits.HEADERS_SECONDS:g} s")
+            self._refuse(
+                TOO_SLOW, f"request line and headers did not arrive within {limits.HEADERS_SECONDS:g} s; try again"
+            )
 
     def _body_late(self) -> None:
         if self.transport.is_closing() or self._refused:
@@ -190,7 +192,9 @@ class Connection(HttpToolsProtocol):
         if self.cycle.response_started:  # answered before the body was complete; the rest is not read
             self.transport.close()
         else:
-            self._refuse(TOO_SLOW, f"the body did not arrive within {limits.BODY_SECONDS:g} s")
+            self._refuse(
+                TOO_SLOW, f"the body did not arrive within {limits.BODY_SECONDS:g} s; nothing was done, try again"
+            )
 
     def pause_writing(self) -> None:
         super().pause_writing()

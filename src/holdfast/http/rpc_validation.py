@@ -225,7 +225,9 @@ def _check_meta(meta: dict[str, Any], max_payload: int) -> None:
     checked_meta(meta)
     size = sum(len(name) for name in meta) + len(str(meta))
     if size > max_payload:
-        raise PayloadTooLarge(f"meta of {size} characters is over max_payload ({max_payload}) of this server")
+        raise PayloadTooLarge(
+            f"meta of {size} characters is over max_payload ({max_payload}) of this server; send less data"
+        )
 
 
 def _check_note(note: Note, max_payload: int) -> None:
@@ -370,4 +372,6 @@ def _check_texts(id: str, *texts: str | None) -> None:
 
 def _check_size(id: str, data: bytes, maximum: int) -> None:
     if len(data) > maximum:
-        raise PayloadTooLarge(f"{id!r:.200}: {len(data)} bytes are over max_payload ({maximum}) of this server")
+        raise PayloadTooLarge(
+            f"{id!r:.200}: {len(data)} bytes are over max_payload ({maximum}) of this server; send less data"
+        )

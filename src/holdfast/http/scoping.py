@@ -124,7 +124,9 @@ async def listed_schedules(call: Call, scope: Scope, given: dict[str, Any]) -> N
 async def whole_queues(_: Call, scope: Scope, given: dict[str, Any]) -> None:
     """Whole queues, of which the handler omits those outside the scope; or the queue in the path."""
     if scope.tasks:
-        raise Refused(FORBIDDEN, f"this route concerns whole queues, but this token is only for {scope}")
+        raise Refused(
+            FORBIDDEN, f"this route concerns whole queues, but this token is only for {scope}; use another token"
+        )
     if "name" in given:
         _check_part(scope.covers_queue(given["name"]), scope, "queue", given["name"])
 
@@ -132,7 +134,10 @@ async def whole_queues(_: Call, scope: Scope, given: dict[str, Any]) -> None:
 async def whole_task(_: Call, scope: Scope, given: dict[str, Any]) -> None:
     """The task in the path, in every queue."""
     if scope.queues:
-        raise Refused(FORBIDDEN, f"this route concerns a task in all queues, but this token is only for {scope}")
+        raise Refused(
+            FORBIDDEN,
+            f"this route concerns a task in all queues, but this token is only for {scope}; use another token",
+        )
     _check_part(scope.covers_task(given["name"]), scope, "task", given["name"])
 
 

@@ -142,7 +142,9 @@ class StoreRpc:
                 return None
         except HoldfastError as error:
             return _error(error)
-        return _error(ConfigError(f"the call was refused: it needs a token with the roles {OPERATE!r} and {ROLE!r}"))
+        return _error(
+            ConfigError(f"this operation needs a token with the roles {OPERATE!r} and {ROLE!r}; use another token")
+        )
 
     async def _made(self, name: str, make: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...] = ()) -> Answer:
         """The answer of a call of the method with this name, or the error that it raised."""
@@ -199,7 +201,7 @@ class StoreRpc:
     async def _recalled(self, call: Call) -> Answer:
         request = call.header(rpc.REQUEST_HEADER.lower().encode()) or b""
         answer = await self._cache.again(request.decode("latin-1"))
-        return answer or _error(OutcomeUnknown("the answer is not cached on this server: the call may have run"))
+        return answer or _error(OutcomeUnknown("this server has no stored answer of the call: the call may have run"))
 
     # -- notifications
 
@@ -240,7 +242,7 @@ def _versioned(handler: Handler) -> Handler:
         return _error(
             ConfigError(
                 f"this server is Holdfast {__version__} and speaks store protocol {rpc.PROTOCOL}, the client speaks"
-                f" {theirs}; run the same version of Holdfast on both sides"
+                f" protocol {theirs}; run the same version of Holdfast on both sides"
             )
         )
 

@@ -149,7 +149,9 @@ def checked_roles(roles: Iterable[str]) -> tuple[str, ...]:
     """The roles in canonical order, without duplicates; ConfigError for an unknown role or none."""
     given = set(roles)
     if not given or not given <= ALL:
-        raise ConfigError(f"a token has one or more of the roles {', '.join(ROLES)}, not {', '.join(sorted(given))!r}")
+        raise ConfigError(
+            f"a token needs one or more of the roles {', '.join(ROLES)}, not {', '.join(sorted(given))!r}"
+        )
     return tuple(role for role in ROLES if role in given)
 
 

@@ -170,7 +170,9 @@ class Events:
                 try:
                     handler(event)
                 except Exception:
-                    logger.exception("handler %r of event %s raised; the event is not delivered again", handler, name)
+                    logger.exception(
+                        "handler %r of event %s raised an exception; the event is not delivered again", handler, name
+                    )
         finally:
             guard.reset(request)
 
@@ -286,7 +288,7 @@ def _names(name: str) -> Sequence[str]:
     if name == EVERY:
         return tuple(KINDS)
     if name not in KINDS:
-        raise ConfigError(f"there is no event {name!r}; the events are: {', '.join(sorted(KINDS))}, or * for all")
+        raise ConfigError(f"there is no event {name!r}; use one of: {', '.join(sorted(KINDS))}, or * for all")
     return (name,)
 
 

@@ -56,7 +56,11 @@ class Outages:
                 self._kinds.add(kind)
                 self._log("outage_began", f"{activity} failed, will retry: {type(error).__name__}: {error}", error)
             elif now - self._logged_at >= SUMMARY_EVERY:
-                self._log("outage_continues", f"{self._so_far()}, last error: {type(error).__name__}: {error}", error)
+                self._log(
+                    "outage_continues",
+                    f"still failing: {self._so_far()}, last error: {type(error).__name__}: {error}",
+                    error,
+                )
         return max(pause, min(LONGEST_PAUSE, pause * 2 ** min(times, 5))) if refused else pause
 
     def worked(self, activity: str) -> None:

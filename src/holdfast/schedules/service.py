@@ -112,18 +112,21 @@ class Schedules:
         if extra:
             raise InvalidJob(
                 f"schedule {name!r} was not stored: a schedule cannot have {', '.join(sorted(extra))}; it can have "
-                f"{', '.join(f'{option}=' for option in _KEPT)} (expires= in seconds). Set a limit on the task"
+                f"{', '.join(f'{option}=' for option in _KEPT)} (expires= in seconds); a limit must be set on the task"
             )
         job = self._enqueue.new_job(self._runtime.current_settings(), call.task, options, call.args, call.kwargs)
         if job.codec != "json":
-            raise InvalidJob(f"schedule {name!r} was not stored: task {job.task!r} has its own codec; only JSON works")
+            raise InvalidJob(
+                f"schedule {name!r} was not stored: task {job.task!r} has its own codec; use a task with JSON arguments"
+            )
         return self.of_job(name, job, options, rule)
 
     def of_job(self, name: str, job: NewJob, options: Options, rule: Rule) -> Schedule:
         """A schedule of such jobs; options that are not set come from the settings at each run."""
         if options.expires_in is not None and options.expires_in <= rule.jitter:
             raise InvalidJob(
-                f"schedule {name!r} was not stored: expires= must be over jitter=, or runs expire before due"
+                f"schedule {name!r} was not stored: expires= must be longer than jitter=, or a run can expire before it"
+                " is due"
             )
         chosen = {option: value for option, field in _KEPT.items() if (value := getattr(options, field)) is not None}
         return Schedule(
@@ -205,7 +208,7 @@ class Schedules:
         now = await self._records.now()
         if max_age and any(_is_due(record, now) for record in records.values()):
             records = await self._records.recent(KIND, 0.0)
-        with Writes("a due run", "the next check enqueues the same run") as writes:
+        with Writes("the enqueue of due schedule runs", "the next check enqueues the missing runs") as writes:
             following = [await self._look(record, now, writes) for _, record in sorted(records.items())]
         soonest = min((due for due in following if due is not None and due > now), default=None)
         return None if soonest is None else (soonest - now) / schedule.MICROS
@@ -338,7 +341,7 @@ def made_rule(cron: str | None, **options: Unpack[RuleOptions]) -> Rule:
     """A rule from the arguments of `put`; InvalidJob if they contradict each other."""
     every, tz, jitter = options.get("every"), options.get("tz", "UTC"), options.get("jitter", 0.0)
     if cron is None and every is not None and tz != "UTC":
-        raise InvalidJob(f"tz= needs cron=, not every=: intervals are counted from 1970 in UTC, not in {tz!r}")
+        raise InvalidJob(f"tz= needs cron=, but this schedule has every=, which is counted in UTC: remove tz= ({tz!r})")
     seconds = None if every is None else checked_seconds(every, "every", positive=True)
     checked: dict[str, Any] = {**options, "every": seconds, "jitter": checked_seconds(jitter, "jitter")}
     return Rule(cron, **checked)

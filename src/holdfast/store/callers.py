@@ -59,11 +59,12 @@ def refuse_blocking() -> None:
         pass
     else:
         raise HoldfastError(
-            "nothing was done: this thread runs an event loop, which app.sync would block; use `await` here"
+            "nothing was done: this thread runs an event loop, which app.sync would block; use `await` with the async"
+            " API"
         )
     if _trio_runs():
         raise HoldfastError(
-            "nothing was done: this thread runs a trio event loop, which app.sync would block; call it in a thread:"
+            "nothing was done: this thread runs a trio event loop, which app.sync would block; use another thread:"
             " `await trio.to_thread.run_sync(task.sync.enqueue, …)`"
         )
 

@@ -9,7 +9,7 @@ from .protocol import Finding
 
 LOW = 64 * 1024 * 1024
 """Bytes: with less, a burst of jobs, or a log that grows, may fill the disk."""
-ADVICE = "free space on that disk, or move the store to a larger one"
+ADVICE = "free space on this disk, or move the store to a larger disk"
 
 
 def free_space(folder: Path) -> Finding:

@@ -361,7 +361,9 @@ def _call(done: Callback, answer: bool | HoldfastError) -> None:
         done(answer)
     except Exception:
         # All callers share the writer: an error of one callback must not end it.
-        logger.exception("the callback %r raised after its settlement was answered with %r", done, answer)
+        logger.exception(
+            "internal error: the callback %r raised an exception for the answer %r to its settlement", done, answer
+        )
 
 
 def _resolve(waiter: Waiter, answer: Any) -> None:
@@ -374,7 +376,10 @@ def _resolve(waiter: Waiter, answer: Any) -> None:
 
 
 def _unexpected(error: Exception) -> HoldfastError:
-    wrapped = OutcomeUnknown(f"the store failed: {type(error).__name__}: {error}; the write may have happened")
+    wrapped = OutcomeUnknown(
+        f"unexpected error of the store: {type(error).__name__}: {error}; the write may have happened: check the store"
+        " before you repeat the call"
+    )
     wrapped.__cause__ = error
     return wrapped
 

@@ -49,7 +49,7 @@ def _open_sqlite(url: Url, clock: Clock) -> Store:
     if not path:
         raise url.wrong("name a file, such as sqlite:///jobs.db (or sqlite:////var/lib/jobs.db)")
     if path == ":memory:":
-        raise url.wrong("a SQLite store is a file that processes share; for one in memory use memory://")
+        raise url.wrong("a SQLite store must be a file; for a store in memory use memory://")
     if path.startswith("file:"):
         raise url.wrong("name the file itself, such as sqlite:///jobs.db: SQLite's own file: URIs are not accepted")
     return SqliteStore(path, synchronous=url.options.get("synchronous", "full"), clock=clock)
@@ -84,7 +84,7 @@ def client_url(client: object) -> str:
         with requires("a Redis store", "redis", "hiredis"):
             from .redis import url_of
         return url_of(client)
-    raise ConfigError(f"the store of an app is a URL, a store object or a Redis client, not {client!r:.100}")
+    raise ConfigError(f"the store of an app must be a URL, a store object or a Redis client, not {client!r:.100}")
 
 
 def _open_remote(url: Url, clock: Clock) -> Store:

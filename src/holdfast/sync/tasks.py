@@ -145,6 +145,6 @@ def _drive(coroutine: Coroutine[Any, Any, R]) -> R:
         return done.value
     coroutine.close()
     raise InvalidJob(
-        "app.sync cannot enqueue with this connection=: it, or an around_enqueue hook, waits for async code;"
-        " enqueue with `await` instead"
+        "app.sync cannot enqueue with an async connection=, or with an around_enqueue hook that awaits: use the async"
+        " `enqueue` with `await`"
     )

@@ -34,7 +34,9 @@ def batching(task: str, run_in: str, size: int | None, wait: float | timedelta |
     if type(size) is not int or not 1 <= size <= MAX_BATCH:
         raise ConfigError(f"task {task!r}: batch= must be a whole number from 1 to {MAX_BATCH}, not {size!r:.100}")
     if run_in not in ("loop", "thread"):
-        raise ConfigError(f"task {task!r}: a batch runs on the loop or in a thread, not with run_in={run_in!r}")
+        raise ConfigError(
+            f"task {task!r}: a task with batch= runs on the loop or in a thread: remove run_in={run_in!r}"
+        )
     try:
         seconds = checked_seconds(wait or 0.0, "wait")
     except InvalidJob as error:

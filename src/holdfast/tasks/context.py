@@ -63,7 +63,9 @@ class Snooze(Exception):
 
     def __init__(self, until: datetime | timedelta | float) -> None:
         if isinstance(until, datetime) and until.tzinfo is None:
-            raise InvalidJob("Snooze(until=…) needs an aware datetime, a timedelta or seconds")
+            raise InvalidJob(
+                f"Snooze(until=…) needs a datetime with a time zone, a timedelta or seconds, not {until!r}"
+            )
         super().__init__(f"snoozed until {until}")
         self.until = until if isinstance(until, datetime) else checked_seconds(until, "Snooze(until=…)")
 
@@ -210,8 +212,8 @@ class Context:
             raise InvalidJob(f"report_rate_limit(retry_after=…) must be at most one day, not {retry_after!r:.100}")
         if record.limit_key is None:
             raise ConfigError(
-                f"job {record.id!r} of task {record.task!r} has no limit, so there is no rate to reduce: "
-                "give the task a limit=, or its queue one in queue_limits="
+                f"job {record.id!r} of task {record.task!r} has no limit, so there is no rate to reduce: give the task"
+                " a limit=, or its queue a limit in queue_limits="
             )
         note = Note(record.id, record.seq, record.fence, record.token, rest=rest)
         return stored(save(self._write_note, note), self._loop)
@@ -226,7 +228,9 @@ class Context:
         claim was ended meanwhile. An exception rolls back and fails the attempt as usual. Let the task end with it.
         """
         if self._transact is None:
-            raise ConfigError("ctx.transaction() needs a store with transactional_completion, such as Postgres")
+            raise ConfigError(
+                "ctx.transaction() needs a Postgres store, and an async task that runs in the worker process"
+            )
 
         async with self._transact(self._record, result if callable(result) else lambda: result) as connection:
             yield connection
@@ -239,7 +243,10 @@ class Context:
         this job and those have ended. Give it a key (`task.using(key=…)`) if another attempt must not add it again.
         """
         if self._flows is None:
-            raise ConfigError("a task in its own process cannot add to its flow: use run_in='thread' or an async task")
+            raise ConfigError(
+                "ctx.add_to_flow() does not work for a job that runs in its own process: use run_in='thread' or an"
+                " async task"
+            )
         return self._awaited(self._flows.add(self._record, work, args, kwargs, after=[each.id for each in after]))
 
     def _awaited(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T] | T:

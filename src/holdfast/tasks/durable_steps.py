@@ -48,7 +48,7 @@ class Suspended(BaseException):
     """
 
     def __init__(self, delay: float, waiting_for: Waiting | None = None) -> None:
-        super().__init__(f"it waits for {waiting_for}" if waiting_for else f"it sleeps for {delay:g} s")
+        super().__init__(f"the job waits for {waiting_for}" if waiting_for else f"the job sleeps for {delay:g} s")
         self.delay = delay
         self.waiting_for = waiting_for
 
@@ -95,7 +95,9 @@ class DurableSteps:
         if in_a_loop():
             return self._run_step(name, fn, args, kwargs, returns)
         if inspect.iscoroutinefunction(inspect.unwrap(fn)):
-            raise InvalidJob(f"step {name!r} is an async function, and this task a plain one: make the task async")
+            raise InvalidJob(
+                f"step {name!r} is an async function, but its task is a plain function: make the task async"
+            )
         ended = self._begin(name)
         try:
             with self._active.inside():
@@ -110,7 +112,7 @@ class DurableSteps:
         try:
             seconds = checked_seconds(how_long, "sleep") + timedelta(**parts).total_seconds()
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidJob(f"sleep takes seconds, a timedelta, or parts of one such as days=3: {error}") from None
+            raise InvalidJob(f"ctx.sleep takes seconds, a timedelta, or keywords such as days=3: {error}") from None
         seconds = checked_seconds(seconds, "sleep")
         self._sleeps += 1
         step = self._memory.find("sleep", str(self._sleeps))
@@ -121,7 +123,9 @@ class DurableSteps:
 
     def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
         self._check_between_steps("wait for a signal")
-        self._use("signal", checked_name(name, "signal"), "keep its value, or wait for a signal of another name")
+        self._use(
+            "signal", checked_name(name, "signal"), "keep the value of the first wait, or use another signal name"
+        )
         limit = None if timeout is None else max(MIN_SIGNAL_WAIT, checked_seconds(timeout, "timeout"))
         step, now = self._memory.find("signal", name), self._now()
         if step is not None and step.at is not None:
@@ -140,12 +144,12 @@ class DurableSteps:
 
     def _check_between_steps(self, what: str) -> None:
         if self._active.is_here:  # the next run would repeat what the step has done so far
-            raise InvalidJob(f"a step of job {self._record.id!r} cannot {what}: do it between two steps")
+            raise InvalidJob(f"a step of job {self._record.id!r} cannot {what}: {what} between two steps instead")
 
     def _begin(self, name: str) -> Future[object]:
         """A step is about to run: its entry must fit into the limit, since its result must be stored."""
         nothing = Step("step", name, at=self._now())
-        self._written(f"step {name!r} was not run: it", self._memory.with_step(nothing))
+        self._written(f"step {name!r} was not run: its entry", self._memory.with_step(nothing))
         return self._active.begin()
 
     def _now(self) -> int:
@@ -213,7 +217,10 @@ class DurableSteps:
         data = steps.write(memory) or b""
         if len(data) > self._max_payload:
             limit = f"max_payload ({self._max_payload})"
-            raise PayloadTooLarge(f"{what} brings the stored steps to {len(data)} bytes, over {limit}; not stored")
+            raise PayloadTooLarge(
+                f"{what} brings the stored steps of the job to {len(data)} bytes, over {limit}, and was not stored:"
+                " store less, or raise max_payload"
+            )
         return data
 
     # -- async code and threads

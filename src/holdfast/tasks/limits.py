@@ -81,16 +81,19 @@ class Limit(msgspec.Struct, frozen=True):
             value = self._value(what, task, payload)
             owner = f"{owner}/{value}"
             if callable(weight):
-                weight = _answer(f"{what}: the weight of its limit", weight, value)
+                weight = _answer(f"{what}: the weight function of its limit", weight, value)
                 if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
-                    raise InvalidJob(f"{what}: weight of {value!r:.100} must be 1 to {MAX_WEIGHT}, not {weight!r:.100}")
+                    raise InvalidJob(
+                        f"{what}: the weight of its limit for key {value!r:.100} must be a whole number from 1 to"
+                        f" {MAX_WEIGHT}, not {weight!r:.100}"
+                    )
         return LimitKey(_bounded(owner), self.concurrency, self.interval, self.burst, cast("int", weight))
 
     def _value(self, what: str, task: LimitedTask | None, payload: bytes) -> str | int | UUID:
         key, given = self.key, self._arguments(what, task, payload)
         value: Any = given
         if callable(key):
-            value = _answer(f"{what}: the key of its limit", key, **_some(given, self.takes))
+            value = _answer(f"{what}: the key function of its limit", key, **_some(given, self.takes))
         else:
             for part in (key or "").split("."):
                 value = _part(value, part)
@@ -98,7 +101,9 @@ class Limit(msgspec.Struct, frozen=True):
             raise InvalidJob(f"{what}: its payload has no {key!r}, the key of its limit")
         if not isinstance(value, str | int | UUID):
             shown = "" if callable(key) else f" {key!r}"
-            raise InvalidJob(f"{what}: its limit's key{shown} must be text or a whole number, not {value!r:.100}")
+            raise InvalidJob(
+                f"{what}: its limit's key{shown} must be text, a whole number or a UUID, not {value!r:.100}"
+            )
         return value
 
     def _arguments(self, what: str, task: LimitedTask | None, payload: bytes) -> Mapping[str, Any]:
@@ -134,7 +139,9 @@ def limit(
     if key is None and concurrency is None and rate is None:
         raise ConfigError("limit() sets no limit: pass concurrency=, rate= or key=")
     if key is not None and not callable(key) and not (isinstance(key, str) and all(key.split("."))):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"limit(key=…) must be a parameter, a dotted path or a function, not {key!r:.100}")
+        raise ConfigError(
+            f"limit(key=…) must be the name of a parameter, a dotted path or a function, not {key!r:.100}"
+        )
     if burst is not None and rate is None:
         raise ConfigError("limit(burst=…) requires rate=")
     if callable(weight) and key is None:
@@ -143,7 +150,10 @@ def limit(
         weight = _count(weight, "weight", MAX_WEIGHT)
     interval, starts = 0 if rate is None else _interval(rate), _count(1 if burst is None else burst, "burst", MAX_BOUND)
     if interval * starts > MAX_BURST_SPAN:
-        raise ConfigError(f"limit(rate={rate!r}, burst={burst}): a burst must be used up within a year at its rate")
+        raise ConfigError(
+            f"limit(rate={rate!r}, burst={burst}): at this rate, the burst must take at most one year: lower burst= or"
+            " raise rate="
+        )
     return Limit(
         key,
         _asked(key) if callable(key) else None,
@@ -163,7 +173,7 @@ def given_limit(given: Any) -> Limit:
 
 def given_limits(given: Any) -> dict[str, Limit]:
     if not isinstance(given, Mapping):
-        raise ConfigError(f"queue_limits= must be a dict of limits by queue, not {given!r:.100}")
+        raise ConfigError(f"queue_limits= must be a dict of limits by queue name, not {given!r:.100}")
     limits = cast("Mapping[Any, Any]", given)
     return {checked_name(name, "queue"): given_limit(one) for name, one in limits.items()}
 
@@ -191,11 +201,16 @@ def _asked(key: Callable[..., Any]) -> tuple[str, ...] | None:
     try:
         parameters = inspect.signature(key).parameters.values()
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"limit(key={key!r:.100}): its parameters cannot be inspected: {error}") from None
+        raise ConfigError(
+            f"limit(key={key!r:.100}): its parameters cannot be inspected ({error}): use a function written in Python"
+        ) from None
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         return None
     if any(one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL) for one in parameters):
-        raise ConfigError(f"limit(key={key!r:.100}): a key function must accept arguments of the task by name")
+        raise ConfigError(
+            f"limit(key={key!r:.100}): a key function gets arguments of the task by name: remove its positional-only"
+            " parameters and *args"
+        )
     return tuple(one.name for one in parameters)
 
 

@@ -186,7 +186,9 @@ class Options(msgspec.Struct, frozen=True):
         if self.replace and self.key is None:
             raise InvalidJob("replace= and debounce= need key=, which identifies the job to replace")
         if self.replace and self.unique != "until_start":
-            raise InvalidJob("replace= applies to a job that has not started: use unique='until_start', or none")
+            raise InvalidJob(
+                "replace= changes only a job that has not started: use unique='until_start', or leave unique= out"
+            )
         if self.replace and self.connection is not None:
             raise InvalidJob("replace= and debounce= cannot be used with connection=")
         if self.debounce_max is not None and self.debounce_max < self.delay:
@@ -221,7 +223,9 @@ def _check_together(given: JobOptions, new: dict[str, Any]) -> None:
         raise InvalidJob("give either delay= or at=, not both")
     if given.get("debounce") is not None:
         if delayed or timed or given.get("replace") is False or given.get("unique") is not None:
-            raise InvalidJob("debounce= cannot be used with delay=, at=, unique= or replace=False: it sets them itself")
+            raise InvalidJob(
+                "debounce= cannot be used with delay=, at=, unique= or replace=False: remove these options"
+            )
         new["replace"] = True
     elif given.get("debounce_max") is not None:
         raise InvalidJob("debounce_max= requires debounce=")

@@ -48,7 +48,9 @@ class Registry:
             raise ConfigError(f"{fn!r} has no name that a task can use: pass one, as in app.task(name=…)")
         known = self.tasks.get(name)
         if known is not None and not known.built_in and not _same_function(known.fn, fn):
-            raise ConfigError(f"task {name!r} is already registered ({known.fn!r}); pass name= to one of them")
+            raise ConfigError(
+                f"task {name!r} is already registered ({known.fn!r}); pass another name= to one of the functions"
+            )
         task = self.tasks[name] = Task(self.client, fn, name, options, **rest)
         self._looked_up.discard(name)
         return task
@@ -69,7 +71,9 @@ class Registry:
             return task
         if name == CALL_TASK:
             if self._signed is None:
-                raise UnknownTask(name, "the signed cloudpickle codec is not enabled here (cloudpickle=True, secret=)")
+                raise UnknownTask(
+                    name, "the signed cloudpickle codec is not enabled here: set cloudpickle=True and secret="
+                )
             task = self._pickled_task(self._signed, None)
         else:
             task = self._task(self._resolve(name), name)
@@ -138,14 +142,19 @@ class Registry:
         except ImportError as error:
             raise UnknownTask(name, f"module {module!r} cannot be imported: {error}") from None
         if _is_private(path):
-            raise UnknownTask(name, "names that begin with an underscore are private to their module")
+            raise UnknownTask(
+                name,
+                "names that begin with an underscore are private: rename the function, or make it a task (@app.task)",
+            )
         for part in path.split("."):
             target = getattr(target, part, None)
         if isinstance(target, Task):
             return target.fn
         # Only functions that the module itself defines: `os:system` must not be reachable as `mymodule:system`.
         if not inspect.isroutine(target) or getattr(target, "__module__", None) != module:
-            raise UnknownTask(name, f"module {module!r} defines no such function")
+            raise UnknownTask(
+                name, f"module {module!r} defines no such function; check the name, and the code of this process"
+            )
         return cast("Callable[..., Any]", target)
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:

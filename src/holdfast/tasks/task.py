@@ -88,7 +88,9 @@ class Task(Generic[P, R]):
         self.options = options
         self.retry = retry
         if not (retry is None or isinstance(retry, Backoff) or callable(retry)):
-            raise ConfigError(f"task {name!r}: retry must be a Backoff or function(exception, attempt), not {retry!r}")
+            raise ConfigError(
+                f"task {name!r}: retry must be a Backoff or a function of (exception, attempt), not {retry!r}"
+            )
         self.is_async = is_async(fn)
         self.run_in = run_in or ("loop" if self.is_async else "thread")
         if self.run_in not in RUN_IN:
@@ -96,11 +98,13 @@ class Task(Generic[P, R]):
         if not self.is_async and self.run_in == "loop":
             raise ConfigError(f"task {name!r} is a plain function, which would block the loop; remove run_in='loop'")
         if self.is_async and self.run_in == "thread":
-            raise ConfigError(f"task {name!r} is async and runs on the loop; run_in={run_in!r} is for plain functions")
+            raise ConfigError(
+                f"task {name!r} is async and runs on the loop: remove run_in={run_in!r}, which is for plain functions"
+            )
         self.memory = None if memory is None else _checked_memory(memory, self)
         self.codec = codec
         if codec is not None and not (hasattr(codec, "dumps") and hasattr(codec, "loads")):
-            raise ConfigError(f"task {name!r}: a codec must have dumps and loads, but {codec!r} does not")
+            raise ConfigError(f"task {name!r}: a codec must have the methods dumps and loads, but {codec!r} does not")
         self._result_codec = codec if result_codec is None else result_codec
         self.built_in = built_in
         self.retention = None if retention is None else parse("retention", retention)
@@ -157,7 +161,10 @@ class Task(Generic[P, R]):
         if self.codec is None:
             return self.arguments.encode_open(args, kwargs)
         if getattr(self.codec, "name", "") != "json":
-            raise InvalidJob(f"task {self.name!r} has its own codec, so its arguments cannot be results of other jobs")
+            raise InvalidJob(
+                f"task {self.name!r} has its own codec, so its arguments cannot be results of other jobs: remove"
+                " codec=, or pass plain values"
+            )
         return self._bytes(self.codec.dumps((tuple(opened(args)), opened(kwargs))))
 
     def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -176,7 +183,7 @@ class Task(Generic[P, R]):
     def _bytes(self, data: Any) -> bytes:
         if isinstance(data, bytes):
             return data
-        raise InvalidJob(f"the codec of task {self.name!r} must return bytes, not {type(data).__name__}")
+        raise InvalidJob(f"dumps() of the codec of task {self.name!r} must return bytes, not {type(data).__name__}")
 
     def decode_result(self, data: bytes) -> R:
         """A stored result as a value."""
@@ -231,4 +238,6 @@ def _checked_memory(memory: int | str, task: Task[..., Any]) -> int:
     try:
         return size(memory, 2**53)
     except (ValueError, TypeError):
-        raise ConfigError(f"task {task.name!r}: memory= must be a number of bytes, or text such as 500MB") from None
+        raise ConfigError(
+            f"task {task.name!r}: memory= must be a number of bytes, or text such as '500MB', not {memory!r}"
+        ) from None

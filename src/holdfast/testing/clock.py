@@ -32,7 +32,7 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Let time pass, on all three clocks."""
         if seconds < 0:
-            raise ValueError("advance() takes no negative seconds; jump_wall() changes only the wall clock")
+            raise ValueError("advance() takes no negative seconds: use jump_wall() to set the wall clock back")
         micros = round(seconds * MICROS)
         self._now += micros
         self._boot += micros

@@ -41,7 +41,8 @@ def allow_webhooks(registry: Registry, session: Session) -> None:
         proofs = [proof_of(secret, store, id, webhook, message) for secret in settings.secret]
         if not any(hmac.compare_digest(one.encode(), proof.encode()) for one in proofs):
             raise Discard(
-                f"delivery {id} to webhook {webhook!r} was not sent: made with another HOLDFAST_SECRET, or copied"
+                f"delivery {id} to webhook {webhook!r} was not sent: its job was created with another HOLDFAST_SECRET,"
+                " or is a copy; set the same secret in all processes"
             )
         hooks = {hook.name: hook for hook in read(await records_of(session.store, KIND))}
         if webhook not in hooks:
@@ -57,9 +58,14 @@ def allow_webhooks(registry: Registry, session: Session) -> None:
         }
         status = await _post(hooks[webhook], body, headers, anywhere=settings.private_webhooks)
         if status == GONE:
-            raise Discard(f"webhook {webhook!r}: the receiver answered 410 Gone; this delivery is not retried")
+            raise Discard(
+                f"webhook {webhook!r}: the receiver answered 410 Gone, so the delivery is not retried; remove the"
+                " webhook"
+            )
         if not 200 <= status < 300:
-            raise HoldfastError(f"webhook {webhook!r}: the receiver answered {status} instead of 2xx; see its log")
+            raise HoldfastError(
+                f"webhook {webhook!r}: the receiver answered {status} instead of 2xx; see the log of the receiver"
+            )
         return {"status": status}
 
     registry.add(deliver, TASK, Options(), built_in=True)
@@ -88,11 +94,13 @@ async def _post(hook: Webhook, body: bytes, headers: dict[str, str], *, anywhere
             return answer.status
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if refused:
-            reason = f"{', '.join(refused)} is not a public address; HOLDFAST_PRIVATE_WEBHOOKS=on allows private ones"
+            reason = f"{', '.join(refused)} is not a public address; set HOLDFAST_PRIVATE_WEBHOOKS=on to allow it"
         elif isinstance(error, TimeoutError):
-            reason = f"no answer within {POST_TIMEOUT:g} s"
+            reason = f"no answer within {POST_TIMEOUT:g} s from the receiver"
         else:
-            reason = f"{type(error).__name__}: the receiver could not be reached, or did not answer with HTTP"
+            reason = (
+                f"{type(error).__name__}: the receiver could not be reached, or did not answer with HTTP; check its URL"
+            )
         # The text of the error is left out: it may contain the URL, which may contain a secret.
         raise HoldfastError(f"webhook {hook.name!r}: {reason}") from None
 

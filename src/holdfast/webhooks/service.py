@@ -174,7 +174,7 @@ class Feed:
             return
         if len(self._sending) >= MAX_PENDING:
             logger.error(
-                "webhooks for job %s were not sent: %d others already wait for the store (limit)",
+                "webhooks for job %s were not sent: those of %d other jobs already wait for the store (the maximum)",
                 event.job_id,
                 MAX_PENDING,
             )
@@ -260,8 +260,8 @@ def _checked_url(url: Any) -> str:
         )
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise ConfigError(
-            "the webhook was not stored: its URL must have no user, password or #fragment;"
-            " receivers verify the signature"
+            "the webhook was not stored: its URL must have no user, password or #fragment; receivers verify the"
+            " signature instead"
         )
     return url
 
@@ -270,5 +270,7 @@ def _checked_events(events: Iterable[str] | None) -> tuple[str, ...]:
     chosen = EVENTS if events is None else tuple(events)
     unknown = [name for name in chosen if name not in EVENTS]
     if unknown or not chosen:
-        raise ConfigError(f"the events of a webhook are {', '.join(EVENTS)}; not {', '.join(unknown) or 'none'}")
+        raise ConfigError(
+            f"the events of a webhook must be one or more of {', '.join(EVENTS)}, not {', '.join(unknown) or 'none'}"
+        )
     return chosen

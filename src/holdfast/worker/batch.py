@@ -73,7 +73,11 @@ class Batches:
         if self._open.get(key) is batch:
             del self._open[key]
         if not done.cancelled() and (error := done.exception()) is not None:
-            logger.error("claiming more jobs for a batch of task %r failed", batch.task.name, exc_info=error)
+            logger.error(
+                "claiming more jobs for a batch of task %r failed; the batch runs with the jobs that it has",
+                batch.task.name,
+                exc_info=error,
+            )
         if not done.cancelled():
             batch.close()
 

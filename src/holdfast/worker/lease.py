@@ -116,4 +116,9 @@ class Leases:
 
     def _log_failure(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.warning("worker %s: comparing its claims with the store failed: %s", self.holder.id, error)
+            logger.warning(
+                "worker %s could not correct its claims in the store; claims without a running job are released after a"
+                " later heartbeat: %s",
+                self.holder.id,
+                error,
+            )

@@ -127,7 +127,8 @@ def transacting(
         data, limit = registry.encode_result(record, result()), session.settings.max_payload
         if data is not None and len(data) > limit:
             raise PayloadTooLarge(
-                f"job {record.id} not ended: a result of {len(data)} bytes is over max_payload ({limit})"
+                f"job {record.id} was not completed, and its transaction is rolled back: a result of {len(data)} bytes"
+                f" is over max_payload ({limit}); return less, or raise max_payload"
             )
         return claims.settlement(session, record, Outcome.succeeded(data))
 

@@ -50,7 +50,9 @@ def folder() -> Path:
                 place.chmod(0o700)
             if os.access(place, os.W_OK):
                 return place
-    raise ConfigError("no private, writable folder for the supervisor's state file; set XDG_STATE_HOME to one")
+    raise ConfigError(
+        "there is no private, writable folder for the state file of the supervisor: set XDG_STATE_HOME to such a folder"
+    )
 
 
 def store_key(app: Holdfast) -> str:

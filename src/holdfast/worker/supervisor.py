@@ -220,7 +220,11 @@ class Supervisor:
                 if self._gauges is not None:
                     self._gauges.watch(parts_of(self._app))
             except HoldfastError as error:
-                logger.warning("the supervisor cannot open the store, so only workers renew their leases: %s", error)
+                logger.warning(
+                    "the supervisor cannot open the store, so jobs of a crashed worker are recovered only when its"
+                    " lease expires: %s",
+                    error,
+                )
 
     def _check_workers(self) -> None:
         """Detect workers that have ended, and kill those that did not stop in time."""
@@ -271,7 +275,7 @@ class Supervisor:
             hopeless = child in self._first and (unregistered or child.refused is not None)
             if hopeless or isinstance(child.refused, StoreLost):
                 # It cannot start, or the store is lost: give up instead of restarting for ever.
-                self._give_up(child.refused or HoldfastError("the workers did not start; their log has the reason"))
+                self._give_up(child.refused or HoldfastError("the workers did not start: read the log of the workers"))
         held = await self._recover(child)
         if self._stops or child.leaving == "drained":
             return
@@ -279,7 +283,7 @@ class Supervisor:
             self._crashes += 1
             pause = pause_after(self._crashes, held)
             logger.warning(
-                "worker processes crash soon after their start (%d in a row); the next one starts in %g s",
+                "worker processes crash soon after they start (%d in a row): read their log; the next starts in %g s",
                 self._crashes,
                 pause,
             )

@@ -287,7 +287,7 @@ class Worker:
             else:
                 outcome = await traces.running(run.record, self._runner.run(run), tracer)
         except BaseException as error:  # an internal error must not keep a claim and its slot for ever
-            logger.exception("internal error while running job %s; this attempt fails", run.record.id)
+            logger.exception("internal error of Holdfast while running job %s; this attempt fails", run.record.id)
             outcome = Outcome.failed(f"{type(error).__name__}: {error}")
         if run.batch is not None:
             run.batch.leave(run)

@@ -20,17 +20,17 @@ def parse(url: Url) -> tuple[Bucket, Timings]:
     """The bucket that a URL names, and its timings."""
     verify = url.options.get("verify", "")
     if verify not in ("", "always"):
-        raise url.wrong("verify must be always, or be left out")
+        raise url.wrong("?verify= must be always; leave the parameter out for the default")
     always = {"verify_after": 0.0} if verify else {}
     if url.scheme == "file":
         if url.authority or url.username is not None or url.path in ("", "/"):
-            raise ConfigError("a folder URL needs three slashes and a path: file:///var/lib/jobs")
+            raise ConfigError("a file:// URL needs three slashes and the path of a folder: file:///var/lib/jobs")
         return Folder(url.path), replace(FOLDER, **always)
     if url.username is not None or "@" in url.options.get("endpoint", ""):
         raise ConfigError(
-            f"{url.scheme}://: do not put credentials into the URL; set them as the provider's own tools expect them,"
-            " such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            f"the {url.scheme}:// URL contains credentials: remove them, and set the environment variables of the"
+            " provider (for S3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)"
         )
     if not url.authority:
-        raise ConfigError(f"{url.scheme}://: it names no bucket: write {url.scheme}://my-bucket/jobs")
+        raise ConfigError(f"the {url.scheme}:// URL names no bucket: write {url.scheme}://my-bucket/jobs")
     return Cloud(url.scheme, url.authority, url.path, url.options), replace(Timings(), **always)

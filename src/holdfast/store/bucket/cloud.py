@@ -51,8 +51,8 @@ class Cloud:
             # The client's threads do not survive a fork, and a new one made in the child waits for them for ever.
             if _used_by - {os.getpid()}:
                 raise ConfigError(
-                    f"{self} was opened before this process was forked, and its client does not survive a fork;"
-                    " start processes with the spawn method"
+                    f"{self} cannot be used in this forked process, because its parent process used a bucket before the"
+                    " fork: start processes with multiprocessing's spawn method, or open the app only after the fork"
                 )
             _used_by.add(os.getpid())
             self._store = self._connect()
@@ -67,8 +67,8 @@ class Cloud:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, request, store)
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            why = f"{self} rejects these credentials ({type(error).__name__})"
-            raise Refused(f"{why}; nothing was written. Check their permissions") from error
+            why = f"{self} rejects the credentials of this process ({type(error).__name__})"
+            raise Refused(f"{why}; nothing was written. Check the credentials and their permissions") from error
 
     def _connect(self) -> Any:
         with requires("a bucket in the cloud", "bucket", "obstore"):

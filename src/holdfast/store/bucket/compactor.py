@@ -83,7 +83,9 @@ class Compactor:
         except Stale:
             pass  # the next read or write joins again
         except Exception as error:  # noqa: BLE001  # nothing depends on this round
-            logger.warning("compacting the log of %s failed, will be repeated: %r", self._bucket, error)
+            logger.warning(
+                "compacting the log of %s failed, will be retried after a later write: %r", self._bucket, error
+            )
         finally:
             self._busy = False
 

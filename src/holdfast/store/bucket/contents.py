@@ -91,7 +91,10 @@ class Contents:
         if data is None:
             raise _gone(key, f"a payload or result of job {id}")
         if len(data) != payload_storage.size_of(key):
-            raise Damaged(f"{key}, a payload or result of job {id}, has a wrong length ({len(data)} bytes); try again")
+            raise Damaged(
+                f"object {key} of the bucket, a payload or result of job {id}, has {len(data)} bytes instead of"
+                f" {payload_storage.size_of(key)}; try again, or restore the object from a backup"
+            )
         return data
 
     async def _entry(self, number: int) -> list[Batch]:
@@ -170,7 +173,7 @@ class Contents:
                 found = copy(record)
                 return archived.name, found, loaded.nonces.get(id, 0), loaded.printed.get(id, [])
         if id in replica.jobs.jobs:
-            raise Gone(f"job {id} was moved back from `done/` while it was read; try again")
+            raise Gone(f"job {id} was changed by another process during this call; nothing was written, try again")
         return None
 
     async def newest_ended(self, replica: Replica, where: Where, before: int | None, limit: int) -> list[Record]:
@@ -202,4 +205,7 @@ def _matching(records: Iterable[Record], hidden: set[int], where: Where, before:
 
 
 def _gone(key: str, what: str) -> Gone:
-    return Gone(f"{key}, which contains {what}, is missing: check the bucket for lifecycle rules that delete objects")
+    return Gone(
+        f"object {key}, which contains {what}, is missing in the bucket; try again. If it stays missing, restore it"
+        " from a backup, and remove lifecycle rules that delete objects"
+    )

@@ -45,11 +45,12 @@ async def check_conditional_writes(bucket: Counted, entropy: Entropy) -> None:
     except HoldfastError:
         raise
     except Exception as error:
-        raise StoreUnavailable(f"{bucket} cannot be written to: {type(error).__name__}: {error}") from error
+        said = f"{bucket} cannot be written to: {type(error).__name__}: {error}"
+        raise StoreUnavailable(f"{said}; {_advice(bucket)}") from error
     if reason is not None:
         raise ConfigError(
-            f"{bucket} does not support conditional writes: {reason}. Jobs would be lost; use a server that supports"
-            " If-None-Match"
+            f"{bucket} does not support conditional writes: {reason}. Jobs would be lost; use a bucket whose server"
+            " supports If-None-Match"
         )
 
 
@@ -62,8 +63,9 @@ async def examine(bucket: Counted, entropy: Entropy, clock: Clock) -> list[Findi
     except Exception as error:  # noqa: BLE001  # drivers raise errors of any type
         said = f"{bucket} cannot be written to: {type(error).__name__}: {error}"
         return [Finding(False, said, _advice(bucket)), *_space(bucket)]
-    races = f"{RACES} races of {WRITERS} writers to create one object: "
-    findings = [Finding(reason is None, races + (reason or "one won each"), "use a server with If-None-Match")]
+    races = f"in {RACES} races, {WRITERS} writers tried to create the same object: "
+    advice = "use a bucket whose server supports conditional writes (If-None-Match)"
+    findings = [Finding(reason is None, races + (reason or "one succeeded each time"), advice)]
     findings += _space(bucket)
     findings += await _log(bucket)
     key = f"probe/{entropy.token():016x}"
@@ -72,13 +74,13 @@ async def examine(bucket: Counted, entropy: Entropy, clock: Clock) -> list[Findi
     await bucket.delete([key])
     off = abs(made[0] - clock.now()) / MICROS if made else 0.0
     said = f"the clocks of the bucket and of this machine differ by {off:.0f} s"
-    findings.append(Finding(off < SKEW, said, "due times use this machine's clock: correct it"))
+    findings.append(Finding(off < SKEW, said, "correct the clock of this machine: Holdfast uses it for due times"))
     return findings
 
 
 def _advice(bucket: Counted) -> str:
     if isinstance(bucket.inner, Folder):
-        return "free disk space, or give this user write permission, as the error says"
+        return "free disk space, or give this user write permission, depending on the error"
     return "check the URL, the credentials (also for writing and deleting) and the network"
 
 
@@ -89,8 +91,8 @@ def _space(bucket: Counted) -> list[Finding]:
 async def _log(bucket: Counted) -> list[Finding]:
     snapshots, log = await bucket.list("snapshot/"), await bucket.list("log/")
     if not log and not snapshots:
-        return [Finding(True, "there is no log yet: the first enqueue or worker creates it")]
-    rule = "remove any lifecycle rule that deletes objects of this folder: Holdfast deletes unneeded objects itself"
+        return [Finding(True, "the bucket has no log yet: the first enqueue or worker creates it")]
+    rule = "restore the missing objects of log/, and remove lifecycle rules that delete objects of the store"
     numbers = [number_of(each.key) for each in log]
     newest = number_of(snapshots[-1].key) if snapshots else 0
     behind = [number for number in numbers if number > newest]
@@ -104,5 +106,5 @@ async def _log(bucket: Counted) -> list[Finding]:
             try:
                 decode(listed.key, data, Entry if listed.key.startswith("log/") else Snapshot)
             except HoldfastError as error:
-                findings.append(Finding(False, str(error), "restore the object from a backup or an older version"))
+                findings.append(Finding(False, str(error)))
     return findings

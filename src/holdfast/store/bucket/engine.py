@@ -108,7 +108,11 @@ class Engine:
         def ended(task: asyncio.Task[T]) -> None:
             self._tasks.pop(task, None)
             if not task.cancelled() and task.exception() is not None and not quiet:
-                logger.error("a background task of %s failed", self.bucket, exc_info=task.exception())
+                logger.error(
+                    "internal error: a background task of %s failed; restart this process and report the traceback",
+                    self.bucket,
+                    exc_info=task.exception(),
+                )
 
         task = asyncio.ensure_future(work)
         self._tasks[task] = None
@@ -206,10 +210,13 @@ class Engine:
             return request.future.result()
         if request in self._requests:
             self._requests.remove(request)
-            raise StoreUnavailable(f"{self.bucket} did not answer in {self.timings.patience:g} s; nothing was written")
+            raise StoreUnavailable(
+                f"{self.bucket} did not answer in {self.timings.patience:g} s; nothing was written. Check the bucket,"
+                " then try again"
+            )
         raise OutcomeUnknown(
-            f"{self.bucket} did not answer in {self.timings.patience:g} s; the write may have happened:"
-            " repeat the call with the same id or key"
+            f"{self.bucket} did not answer in {self.timings.patience:g} s; the write may have happened: check the store"
+            " before you repeat the call"
         )
 
     async def _write_what_waits(self) -> None:
@@ -246,7 +253,10 @@ class Engine:
             if not done.refused:
                 break
             if done.refused != "old":
-                raise StoreUnavailable(f"{self.bucket}: a batch of writes {done.refused}; nothing of it was applied")
+                raise StoreUnavailable(
+                    f"{self.bucket}: the batch of this write {done.refused}; nothing was written. Please report this"
+                    " error"
+                )
         self._look()
         for request, part in zip(requests, _split(done, requests), strict=True):
             self._spawn(self._deliver(request, part))
@@ -328,7 +338,10 @@ class Engine:
                 await self.contents.fill(claims.records)
         except HoldfastError as error:
             # The claims were made, but cannot be delivered: the holder's next heartbeat finds and releases them.
-            _fail(request, OutcomeUnknown(f"{error}; the jobs were claimed, and the next heartbeat releases them"))
+            message = (
+                f"{error}; jobs were claimed but not delivered, and the next heartbeat of their holder releases them"
+            )
+            _fail(request, OutcomeUnknown(message))
         else:
             _resolve(request, done)
 
@@ -368,6 +381,9 @@ def _resolve(request: WriteRequest, done: Done) -> None:
 
 def _fail(request: WriteRequest, error: Exception) -> None:
     if not request.future.done():
-        unknown = f"the store failed: {type(error).__name__}: {error}; the write may have happened"
+        unknown = (
+            f"unexpected error of the store: {type(error).__name__}: {error}; the write may have happened: check the"
+            " store before you repeat the call"
+        )
         request.future.set_exception(error if isinstance(error, HoldfastError) else OutcomeUnknown(unknown))
         request.future.exception()

@@ -46,7 +46,10 @@ class Folder:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.path / ASIDE).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"the folder {self.path} cannot be created: {error.strerror}") from error
+            raise ConfigError(
+                f"the folder {self.path} cannot be created: {error.strerror}; correct this, or name another folder in"
+                " the URL"
+            ) from error
         self._check(self.path)
 
     def _check(self, folder: Path) -> None:
@@ -57,12 +60,15 @@ class Folder:
                 seen = each.stat()
             except (FileNotFoundError, NotADirectoryError) as error:
                 if known is not None:
-                    raise FolderLost(f"{each} was deleted or moved away while this process had it open") from error
+                    raise FolderLost(f"folder {each} was deleted or moved while this process had it open") from error
             except OSError as error:  # may be temporary: no proof of a loss
-                raise NotWritten(f"{each} cannot be accessed: {error.strerror}; nothing was written") from error
+                raise NotWritten(
+                    f"folder {each} cannot be accessed: {error.strerror}; nothing was written. Check its permissions"
+                    " and disk"
+                ) from error
             else:
                 if self._known.setdefault(each, identity := (seen.st_dev, seen.st_ino)) != identity:
-                    raise FolderLost(f"{each} was replaced by another folder while this process had it open")
+                    raise FolderLost(f"folder {each} was replaced by another folder while this process had it open")
 
     async def get(self, key: str) -> bytes | None:
         file = self.path / key
@@ -146,7 +152,10 @@ class Folder:
 
 def _not_written(target: Path, error: OSError) -> NotWritten:
     kind = Refused if error.errno in REFUSED else NotWritten
-    return kind(f"{target} cannot be written: {error.strerror}; nothing was written")
+    return kind(
+        f"file {target} cannot be written: {error.strerror}; nothing was written. Free disk space, or give this user"
+        " write permission"
+    )
 
 
 def _sync(folder: Path) -> None:

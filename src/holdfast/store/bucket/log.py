@@ -30,7 +30,8 @@ T = TypeVar("T")
 AHEAD = 64
 """Entries that are read at once, at most; the first read takes one, and each further read twice as many."""
 FELL_BEHIND = (
-    "this process was behind the log of %s and loads the newest snapshot; no action is needed unless this repeats"
+    "this process fell behind the log of %s and reads it again from the newest snapshot; if this repeats, look for long"
+    " pauses of this process or its network"
 )
 READ_AGAIN = (0.05, 0.2, 0.5)
 """Seconds before an object that looks damaged is read again: the answer may have been truncated."""

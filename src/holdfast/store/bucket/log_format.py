@@ -195,14 +195,14 @@ def decode(key: str, data: bytes, kind: type[T2]) -> T2:
         version = _decoder(_Versioned)(data).v
         if version > VERSION:
             raise TooNew(
-                f"{key} was written by a newer Holdfast (log version {version}, this one supports {VERSION});"
-                " upgrade this process"
+                f"object {key} of the bucket was written by a newer Holdfast (log version {version}; this process"
+                f" supports {VERSION}): upgrade Holdfast in this process"
             )
         return _decoder(kind)(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Damaged(
-            f"{key} is damaged ({len(data)} bytes): {error}; nothing was changed. Holdfast never changes an object, so"
-            " another program changed this one: restore it from a backup or an earlier version of the object"
+            f"object {key} is damaged ({len(data)} bytes): {error}; nothing was written. Holdfast never changes an"
+            " object, so another program changed it: restore it from a backup or an earlier version"
         ) from error
 
 

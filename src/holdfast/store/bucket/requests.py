@@ -54,7 +54,10 @@ class Counted:
         except HoldfastError:
             raise
         except Exception as error:
-            raise StoreUnavailable(f"{self} cannot be read: {type(error).__name__}: {error}") from error
+            raise StoreUnavailable(
+                f"{self} cannot be read: {type(error).__name__}: {error}; check that this process can reach it and may"
+                " read it"
+            ) from error
 
     async def put_surely(self, key: str, data: bytes) -> None:
         """Create an object that only this process writes; NotWritten if it may be missing after all attempts."""
@@ -66,7 +69,9 @@ class Counted:
             except Exception as error:  # noqa: BLE001  # it may exist nevertheless: the next put returns False
                 last = error
             await asyncio.sleep(pause)
-        raise NotWritten(f"{key} could not be written to {self}; no job was changed") from last
+        raise NotWritten(
+            f"object {key} could not be written to {self}; no job was changed. Check the bucket, then try again"
+        ) from last
 
     async def delete(self, keys: Sequence[str]) -> None:
         self.spent.deletes += len(keys)

@@ -46,13 +46,19 @@ class BucketStore:
         _shared: Shared | None = None,
     ) -> None:
         if not isinstance(bucket, Bucket):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"a bucket needs get, put_if_absent, list and delete; {type(bucket).__name__} lacks some")
+            raise ConfigError(
+                f"a bucket object must have the methods get, put_if_absent, list and delete; {type(bucket).__name__}"
+                " lacks some of them"
+            )
         self.features = frozenset({"durable", "multi_process", "watched_leases"})
         if not isinstance(bucket, Folder):
             self.features |= {"long_leases"}
         timings = timings or (FOLDER if isinstance(bucket, Folder) else Timings())
         if timings.verify_after * 3 > timings.clean_after:
-            raise ConfigError(f"clean_after ({timings.clean_after:g} s) must be at least three times verify_after")
+            raise ConfigError(
+                f"clean_after ({timings.clean_after:g} s) must be at least three times verify_after"
+                f" ({timings.verify_after:g} s)"
+            )
         self._shared = _shared or Shared(bucket, clock or SystemClock(), timings)
         self._open = False
 

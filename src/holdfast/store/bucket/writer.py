@@ -123,10 +123,13 @@ class Writer:
                 await self._join_again(batched, replica)
                 continue
             except TooNew as error:
-                raise OutcomeUnknown(str(error)) if handed else error from None
+                raise OutcomeUnknown(f"{error}; the write may have happened") if handed else error from None
             except NotWritten as error:
                 if handed:
-                    raise OutcomeUnknown(f"{error}; another process may have made the write") from error
+                    raise OutcomeUnknown(
+                        f"this process could not write to {self._bucket} ({error.__cause__ or error}), but another"
+                        " process may have made the write: check the store before you repeat the call"
+                    ) from error
                 raise
             if handed:
                 withdrawal = asyncio.ensure_future(self._withdraw(batched))
@@ -153,7 +156,10 @@ class Writer:
         last = self._log.replica.writers.get(self.name)
         applied = last is not None and last.number >= batched.number
         if applied or self._log.replica.position - batched.base > BATCH_WINDOW:
-            raise OutcomeUnknown(f"{self._bucket}: this process fell behind the log; the write may have happened")
+            raise OutcomeUnknown(
+                f"{self._bucket}: this process fell behind the log; the write may have happened: check the store before"
+                " you repeat the call"
+            )
 
     async def _append(self, batches: list[Batched]) -> bool:
         """Try to write the next entry; False if another process wrote it first. Applies it in both cases."""

@@ -48,11 +48,13 @@ async def _server(connection: Any) -> list[Finding]:
         Finding(
             durable not in ("off", "local") and fsync == "on",
             f"synchronous_commit is {durable}, fsync is {fsync}",
-            "an acknowledged job may be lost in a crash: set both to on",
+            "a crash may lose acknowledged jobs: set synchronous_commit and fsync to on",
         )
     )
     if await connection.fetchval("SELECT pg_is_in_recovery()"):
-        findings.append(Finding(False, "this server is a replica", "use the primary: a replica cannot be written"))
+        findings.append(
+            Finding(False, "this server is a replica", "name the primary in the URL: a replica accepts no writes")
+        )
     if await connection.fetchval("SELECT current_setting('autovacuum')") != "on":
         findings.append(Finding(False, "autovacuum is off", "set autovacuum to on, or dead rows are never removed"))
     return findings
@@ -63,7 +65,7 @@ async def _isolation(connection: Any, place: Place) -> list[Finding]:
     default = await connection.fetchval("SELECT current_setting('default_transaction_isolation')")
     if not place.shared or default == "read committed":
         return []
-    advice = "jobs with limits cannot be claimed: ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+    advice = "jobs with limits cannot be claimed: run ALTER ROLE … SET default_transaction_isolation = 'read committed'"
     return [Finding(False, f"with pgbouncer's transaction pooling, the isolation level is {default}", advice)]
 
 
@@ -83,7 +85,8 @@ async def _indexes(connection: Any, name: str) -> Finding:
     missing = sorted(set(INDEXES) - {row[0] for row in rows})
     if not missing:
         return Finding(True, f"all {len(INDEXES)} indexes exist and are valid")
-    return Finding(False, f"missing or invalid indexes: {', '.join(missing)}", "see `holdfast migrate --dump-sql`")
+    advice = "drop the invalid ones, and create all of them with the statements of `holdfast migrate --dump-sql`"
+    return Finding(False, f"missing or invalid indexes: {', '.join(missing)}", advice)
 
 
 async def _dead_rows(connection: Any, name: str) -> list[Finding]:
@@ -95,8 +98,8 @@ async def _dead_rows(connection: Any, name: str) -> list[Finding]:
     return [
         Finding(
             dead < MANY_DEAD or dead < live,
-            f"{table}: {live} rows, {dead} dead, {size // 2**20} MiB, last vacuumed {when or 'never'}",
-            "autovacuum does not keep up, or an old snapshot prevents it: check the settings and open transactions",
+            f"table {table}: {live} rows, {dead} dead, {size // 2**20} MiB, last vacuumed {when or 'never'}",
+            "autovacuum is too slow, or an old snapshot blocks it: check its settings and open transactions",
         )
         for table, live, dead, size, when in rows
     ]
@@ -114,7 +117,7 @@ async def _old_snapshots(connection: Any) -> list[Finding]:
         Finding(
             False,
             f"backend {pid} ({application or 'unnamed'}, {state}) has had a transaction open for {age:.0f} s",
-            "end it: until then dead rows cannot be removed; claims stay fast, but the tables grow",
+            "end this transaction: until then dead rows cannot be removed, and the tables grow",
         )
         for pid, application, state, age in rows
     ]
@@ -122,14 +125,18 @@ async def _old_snapshots(connection: Any) -> list[Finding]:
     if prepared:
         findings.append(
             Finding(
-                False, f"{prepared} prepared transactions are waiting", "commit or roll back each that is not in use"
+                False,
+                f"{prepared} prepared transactions are open",
+                "end those that are not in use with COMMIT PREPARED or ROLLBACK PREPARED (see pg_prepared_xacts)",
             )
         )
     slots = await connection.fetch(
         "SELECT slot_name FROM pg_replication_slots WHERE NOT active AND (xmin IS NOT NULL OR catalog_xmin IS NOT NULL)"
     )
     findings += [
-        Finding(False, f"replication slot {slot} is inactive and keeps an old snapshot", "drop it if it is not needed")
+        Finding(
+            False, f"replication slot {slot} is inactive and keeps an old snapshot", "drop the slot if nothing uses it"
+        )
         for (slot,) in slots
     ]
     return findings or [Finding(True, f"no transaction is older than {OLD_SNAPSHOT:.0f} s")]
@@ -139,4 +146,10 @@ async def _strays(connection: Any, name: str) -> list[Finding]:
     strays = await connection.fetchval(sql.for_schema(sql.STRAYS, name))
     if not strays:
         return [Finding(True, "every unfinished job is in a generation, and every running one has a holder")]
-    return [Finding(False, f"{strays} unfinished jobs have no generation or holder", "please report this")]
+    return [
+        Finding(
+            False,
+            f"{strays} unfinished jobs have no generation or holder",
+            "this is an error of Holdfast: please report it",
+        )
+    ]

@@ -41,12 +41,12 @@ class Place(msgspec.Struct, frozen=True):
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,39}", self.schema):
             raise ConfigError(
                 f"the schema name {self.schema!r} is not valid: use at most 40 lower-case letters, digits and"
-                " underscores, no digit first"
+                " underscores, and begin with a letter or underscore"
             )
         if self.pgbouncer not in (None, *PGBOUNCER):
-            raise ConfigError(f"pgbouncer must be one of {', '.join(PGBOUNCER)}, not {self.pgbouncer!r}")
+            raise ConfigError(f"?pgbouncer= must be one of {', '.join(PGBOUNCER)}, not {self.pgbouncer!r}")
         if self.pool < 1:
-            raise ConfigError(f"pool must be at least 1, not {self.pool}")
+            raise ConfigError(f"?pool= must be a number of connections of at least 1, not {self.pool}")
 
     @property
     def shown(self) -> str:
@@ -69,13 +69,13 @@ def from_url(url: str) -> Place:
     """The address in a URL. Parameters that are not Holdfast's must be known to the driver."""
     parts = split(url)
     if parts.scheme not in SCHEMES:
-        raise parts.wrong("a Postgres URL begins with postgresql://")
+        raise parts.wrong("a Postgres URL must begin with postgresql://")
     options = parts.options
     parts.refuse_unknown((*OPTIONS, *_DRIVERS), OPTIONS)
     if not (pool := options.get("pool", str(POOL))).isdecimal():
-        raise parts.wrong(f"pool must be a number, not {pool!r}")
+        raise parts.wrong("?pool= must be a number of connections")
     if not re.fullmatch(r"(?:[0-9]{1,5}(?:,[0-9]{1,5})*)?", options.get("port", "")):
-        raise parts.wrong("port must be a number")
+        raise parts.wrong("?port= must be a number")
     dsn = parts.encoded("postgresql", {name: value for name, value in options.items() if name not in OPTIONS})
     signal = _signal(options["signal"]) if options.get("signal") else None
     return Place(dsn, options.get("schema", "holdfast"), signal, int(pool), options.get("pgbouncer") or None)
@@ -85,7 +85,10 @@ def _signal(url: str) -> str:
     """The URL of the Redis server for hints, encoded so that redis-py parses it in the same way."""
     parts = split(url)
     if parts.scheme not in ("redis", "rediss", "unix"):
-        raise parts.wrong("?signal= accepts redis://, rediss:// and unix://")
+        raise parts.wrong("?signal= accepts redis://, rediss:// and unix:// URLs only")
     if parts.username and parts.password is None:
-        raise parts.wrong("with a password alone write redis://:PASSWORD@HOST, with a user redis://USER:PASSWORD@HOST")
+        raise parts.wrong(
+            "the URL of ?signal= has a user name and no password: write redis://:PASSWORD@HOST or"
+            " redis://USER:PASSWORD@HOST"
+        )
     return parts.encoded(parts.scheme, parts.options)

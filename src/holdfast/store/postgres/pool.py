@@ -113,7 +113,9 @@ class Pool:
     async def _wait_for_slot(self) -> None:
         """Wait until a connection is free; the caller that has waited longest gets it."""
         if self._closed:
-            raise StoreUnavailable(f"the store {self._place.shown} is not open; nothing was written")
+            raise StoreUnavailable(
+                f"the store {self._place.shown} is not open: open the app first (`await app.open()`)"
+            )
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -123,9 +125,10 @@ class Pool:
             if waiter.done() and not waiter.cancelled():
                 self._free_slot()  # it was assigned just as the caller gave up
             if isinstance(error, TimeoutError):
+                advice = "Make these transactions shorter" if self._purpose else "Set a larger ?pool= in the URL"
                 raise StoreUnavailable(
                     f"{self._place.shown}: all {self._size} connections{self._purpose} were busy for"
-                    f" {STATEMENT_TIMEOUT:g} s; nothing was written. Set a larger ?pool= in the URL"
+                    f" {STATEMENT_TIMEOUT:g} s; nothing was written. {advice}"
                 ) from None
             raise
 
@@ -196,7 +199,7 @@ async def connect(place: Place, setting: str | None = None) -> Any:
         if place.connect is not None:
             raise
         # Without the driver's own message: it may contain a part of the password.
-        raise ConfigError(f"{place.shown}: asyncpg does not accept this URL; check its options") from None
+        raise ConfigError(f"{place.shown}: asyncpg rejects this URL; check its host, port and parameters") from None
 
 
 def _check_files(place: Place) -> None:
@@ -206,7 +209,9 @@ def _check_files(place: Place) -> None:
             try:
                 open(path, "rb").close()
             except OSError as error:
-                raise ConfigError(f"{place.shown}: {name} cannot be read: {path}: {error.strerror}") from None
+                raise ConfigError(
+                    f"{place.shown}: the file of ?{name}= cannot be read: {path}: {error.strerror}"
+                ) from None
 
 
 async def _connect(place: Place) -> Any:

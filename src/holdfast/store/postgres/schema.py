@@ -70,9 +70,9 @@ async def _apply(connection: Any, place: Place, number: int, script: str) -> Non
         if trouble.reading(error, place.shown) is not None:
             raise
         raise ConfigError(
-            f"{place.shown}: version {number} of the schema cannot be applied ({error}); nothing was changed. If"
-            f" these objects already exist and only the row in {place.schema}.migration is missing, run:"
-            f" {sql.for_schema(sql.APPLIED.format(version=number), place.schema)}"
+            f"{place.shown}: version {number} of the schema cannot be applied ({error}); nothing was changed. Correct"
+            f" the cause and try again. If all its objects exist and only the row in {place.schema}.migration is"
+            f" missing, run: {sql.for_schema(sql.APPLIED.format(version=number), place.schema)}"
         ) from error
 
 

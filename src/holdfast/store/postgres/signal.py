@@ -64,7 +64,9 @@ class RedisSignal:
                 except Exception as error:  # noqa: BLE001  # whatever it is, polling works without it
                     if not self._warned:
                         logger.warning(
-                            "notifications through %s fail; jobs are found by polling: %s", self._shown, error
+                            "notifications through %s fail, so workers find jobs by polling; check that server: %s",
+                            self._shown,
+                            error,
                         )
                     self._warned = True
         finally:

@@ -158,7 +158,7 @@ class PostgresStore:
 
     def _open_pool(self) -> Pool:
         if self._pool is None:
-            raise StoreUnavailable(f"the store {self.place.shown} is not open: call open() first")
+            raise StoreUnavailable(f"the store {self.place.shown} is not open: open the app first (`await app.open()`)")
         return self._pool
 
     async def _read(self, work: Callable[[Link], Awaitable[T]]) -> T:
@@ -382,5 +382,5 @@ class PostgresStore:
 
     def listen(self, topics: Iterable[str]) -> Listener:
         if self._listeners is None:
-            raise StoreUnavailable(f"the store {self.place.shown} is not open: call open() first")
+            raise StoreUnavailable(f"the store {self.place.shown} is not open: open the app first (`await app.open()`)")
         return self._listeners.make(topics)

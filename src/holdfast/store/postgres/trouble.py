@@ -52,14 +52,23 @@ def is_gone(error: BaseException) -> bool:
 def connecting(error: BaseException, shown: str) -> HoldfastError:
     """The error for a connection that could not be made: nothing was written."""
     if isinstance(error, _WRONG):
-        return ConfigError(f"{shown}: {error}")
+        return ConfigError(f"{shown}: {error}; check the user, the password and the database of the URL")
     if isinstance(error, ssl.SSLError) and error.library in ("X509", "PEM"):
-        return ConfigError(f"{shown}: sslrootcert, sslcert or sslkey names a file that is not PEM ({error.reason})")
+        return ConfigError(
+            f"{shown}: ?sslrootcert=, ?sslcert= or ?sslkey= names a file that is not PEM ({error.reason}); name PEM"
+            " files"
+        )
     if "unsupported startup parameter" in str(error):
         return ConfigError(f"{shown} is a pgbouncer: add its pool mode to the URL, ?pgbouncer=transaction or =session")
     if isinstance(error, asyncpg.TooManyConnectionsError):
-        return StoreUnavailable(f"{shown}: the server has no free connection ({error}); nothing was written")
-    return StoreUnavailable(f"{shown} cannot be reached ({_text(error)}); nothing was written")
+        return StoreUnavailable(
+            f"{shown}: the server has no free connection ({error}); nothing was written. Raise its max_connections, or"
+            " close connections"
+        )
+    return StoreUnavailable(
+        f"{shown} cannot be reached ({_text(error)}); nothing was written. Check the URL, and that the server is"
+        " running"
+    )
 
 
 def reading(error: BaseException, shown: str) -> HoldfastError | None:
@@ -75,9 +84,15 @@ def writing(error: BaseException, shown: str, *, first: bool = False) -> Holdfas
     If the server itself refused, nothing was written. If the connection was lost, the outcome is unknown.
     """
     if first and _found_no_server(error):
-        return StoreUnavailable(f"{shown}: pgbouncer has no free server ({_text(error)}); nothing was written")
+        return StoreUnavailable(
+            f"{shown}: pgbouncer has no free server connection ({_text(error)}); nothing was written. Check pgbouncer's"
+            " log"
+        )
     if isinstance(error, _GONE):
-        return OutcomeUnknown(f"{shown}: the connection was lost ({_text(error)}); the write may have happened")
+        return OutcomeUnknown(
+            f"{shown}: the connection was lost ({_text(error)}); the write may have happened: check the store before"
+            " you repeat the call"
+        )
     return _refused(error, shown)
 
 
@@ -95,10 +110,15 @@ def _refused(error: BaseException, shown: str) -> HoldfastError | None:
         )
     if isinstance(error, _MISSING):
         return ConfigError(f"{shown} has no Holdfast schema, or an old one ({error}): run `holdfast migrate`")
-    if isinstance(error, (asyncpg.InsufficientPrivilegeError, asyncpg.FeatureNotSupportedError)):
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return ConfigError(f"{shown}: {error}; nothing was written. Grant this permission to the user of the URL")
+    if isinstance(error, asyncpg.FeatureNotSupportedError):
         return ConfigError(f"{shown}: {error}; nothing was written")
     if isinstance(error, (*_REFUSED, *AGAIN)):
-        return StoreUnavailable(f"{shown}: the server refused the statement ({_text(error)}); nothing was written")
+        return StoreUnavailable(
+            f"{shown}: the server refused the statement ({_text(error)}); nothing was written. Correct the cause on the"
+            " server, or try again"
+        )
     return None
 
 

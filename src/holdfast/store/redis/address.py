@@ -56,26 +56,28 @@ def parse(url: Url) -> Address:
     secure, _, kind = url.scheme.partition("+")
     options, path = url.options, url.path
     if url.username and url.password is None:
-        raise url.wrong("write redis://:PASSWORD@HOST for a password alone, redis://USER:PASSWORD@HOST with a user")
+        raise url.wrong(
+            "the URL has a user name and no password: write redis://:PASSWORD@HOST or redis://USER:PASSWORD@HOST"
+        )
     master, socket, db = None, None, options.get("db", "")
     if url.scheme == "unix":
         if not path.strip("/") or url.authority:
-            raise url.wrong("it names no socket: write unix:///run/redis.sock")
+            raise url.wrong("the URL names no socket: write unix:///run/redis.sock")
         socket = path
     elif kind == "sentinel":
         master, _, in_path = path.strip("/").partition("/")
         if not master:
-            raise url.wrong("it names no primary of the sentinels: write redis+sentinel://host:26379/mymaster")
+            raise url.wrong("the URL does not name the primary: write redis+sentinel://host:26379/mymaster")
         db = in_path or db
     else:
         db = path.strip("/") or db
     durability = options.get("durability", "server")
     if durability not in DURABILITIES:
-        raise url.wrong(f"durability must be one of {', '.join(DURABILITIES)}")
+        raise url.wrong(f"?durability= must be one of {', '.join(DURABILITIES)}")
     verify = url.verifies()
     prefix = options.get("prefix", DEFAULT_PREFIX)
     if not prefix or "{" in prefix or "}" in prefix:
-        raise url.wrong("prefix must have at least one character and no braces")
+        raise url.wrong("?prefix= must have at least one character, and no braces ({ and })")
     if db and not (db.isascii() and db.isdecimal() and len(db) < 10):
         raise url.wrong("the database must be a number, as in redis://host:6379/0")
     if kind == "cluster" and db not in ("", "0"):

@@ -27,7 +27,10 @@ async def check(link: Link) -> None:
     """Refuse a server that could lose jobs silently."""
     facts = await _facts(link)
     if facts is None:
-        log.info("%s: the user of the URL may not run INFO, so the server's durability is not checked", link.address)
+        log.info(
+            "%s: the user of the URL may not run INFO, so its settings are not checked; allow INFO with ACL SETUSER",
+            link.address,
+        )
         return
     for one in await _checks(facts, link):
         if one.refusal is not None and not one.finding.fine:
@@ -46,7 +49,7 @@ async def examine(link: Link) -> list[Finding]:
     facts = await _facts(link)
     if facts is None:
         unknown = f"{link.address}: INFO is not permitted, so memory and durability settings are unknown"
-        return [Finding(False, unknown, "allow the user of the URL to run INFO")]
+        return [Finding(False, unknown, "allow the user of the URL to run INFO (ACL SETUSER)")]
     return [one.finding for one in await _checks(facts, link)]
 
 
@@ -63,7 +66,7 @@ async def _facts(link: Link) -> Facts | None:
 async def _checks(facts: Facts, link: Link) -> list[Check]:
     checks = [_version(facts), _role(facts, link.address), _eviction(facts), _append_only_file(facts, link.address)]
     if link.address.durability == "fsync":
-        advice = "durability=fsync needs WAITAOF: use Redis 7.2 or newer"
+        advice = "durability=fsync needs WAITAOF: use Redis 7.2 or newer, or Valkey"
         known = await _knows(link, "WAITAOF")
         said = "the server has WAITAOF" if known else "the server has no WAITAOF"
         checks.append(Check(Finding(known, said, advice), ConfigError))
@@ -71,7 +74,8 @@ async def _checks(facts: Facts, link: Link) -> list[Check]:
         replicas = facts.get("connected_slaves", "unknown")
         some = replicas != "0"
         said = f"replicas connected: {replicas}" if some else "no replica is connected"
-        checks.append(Check(Finding(some, said, "durability=replicated needs a replica"), StoreUnavailable))
+        advice = "durability=replicated needs a replica: connect one, or use another ?durability= in the URL"
+        checks.append(Check(Finding(some, said, advice), StoreUnavailable))
     return checks
 
 
@@ -110,11 +114,16 @@ def _append_only_file(facts: Facts, address: Address) -> Check:
     kept = facts.get("aof_enabled", "1") == "1"
     if kept:
         status = facts.get("aof_last_write_status", "ok")
-        said = f"the append-only file is on; its last write: {status}"
-        return Check(Finding(status == "ok", said, "the server cannot write to its disk: check its log"))
+        said = f"the append-only file is on; status of its last write: {status}"
+        return Check(
+            Finding(
+                status == "ok", said, "the server cannot write to its disk: check the disk and the log of the server"
+            )
+        )
     said = "the append-only file is off"
     if address.durability == "fsync":
-        return Check(Finding(False, said, "durability=fsync needs it: run CONFIG SET appendonly yes"), ConfigError)
+        advice = "durability=fsync needs the append-only file: run CONFIG SET appendonly yes"
+        return Check(Finding(False, said, advice), ConfigError)
     if address.durability != "server":
         return Check(Finding(True, f"{said}, and durability={address.durability} does not need it"))
     advice = (

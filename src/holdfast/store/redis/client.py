@@ -19,11 +19,13 @@ def url_of(client: Any, **options: str) -> str:
     """
     pool = getattr(client, "connection_pool", None)
     if pool is None:
-        raise _refused(client, f"use its URL: {_cluster_url(client)}")
+        raise _refused(client, f"pass its URL instead: {_cluster_url(client)}")
     settings: Mapping[str, Any] = pool.connection_kwargs
     for name in _NOT_TAKEN:
         if settings.get(name):
-            raise _refused(client, f"Holdfast opens its own connections and does not support {name}; use a URL")
+            raise _refused(
+                client, f"Holdfast opens its own connections and does not support {name}; pass a URL instead"
+            )
     kinds = {parent.__name__ for parent in pool.connection_class.__mro__}
     scheme, query = "redis", {}
     if "SSLConnection" in kinds:
@@ -32,7 +34,7 @@ def url_of(client: Any, **options: str) -> str:
         scheme, place = "unix", quote(settings["path"])
     elif hasattr(pool, "sentinel_manager"):
         if not pool.is_master:
-            raise _refused(client, "it reads from a replica; use master_for()")
+            raise _refused(client, "the client reads from a replica; use a client of Sentinel.master_for()")
         sentinels = [one.connection_pool.connection_kwargs for one in pool.sentinel_manager.sentinels]
         scheme, place = f"{scheme}+sentinel", f"{_hosts(sentinels)}/{quote(pool.service_name, safe='')}"
         query |= {f"sentinel_{name}": sentinels[0].get(name) for name in ("username", "password")}

@@ -29,7 +29,10 @@ async def connect(address: Address, key: str, first: Node | None = None) -> Conn
             cut = address.path is None and isinstance(error, (Lost, ConnectionResetError, ssl.SSLError))
             hint = await tls.explain(*node, address.tls_context()) if cut else ""
             reasons.append(f"{where}: {error}{hint}")
-    raise StoreUnavailable(f"no connection to {address}: {'; '.join(reasons)}")
+    raise StoreUnavailable(
+        f"no connection to {address}: {'; '.join(reasons)}; nothing was written. Check the URL, and that the server is"
+        " running"
+    )
 
 
 async def _candidates(address: Address, first: Node | None) -> list[Node]:
@@ -64,7 +67,9 @@ async def _reach(address: Address, node: Node, key: str) -> Connection:
             raise
         connection.close()
         node = moved
-    raise trouble.SlotMoving(f"{address}: no node of the cluster has the slot of {key}; nothing was written")
+    raise trouble.SlotMoving(
+        f"{address}: no node of the cluster has the slot of {key}; nothing was written. Run `redis-cli --cluster check`"
+    )
 
 
 async def _be_primary(connection: Connection, address: Address, node: Node) -> None:

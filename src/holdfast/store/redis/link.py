@@ -67,7 +67,9 @@ class Link:
                 return self._connection
             async with self._connecting:
                 if not self._open:
-                    raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
+                    raise StoreUnavailable(
+                        f"the store at {self.address} is not open: open the app first (`await app.open()`)"
+                    )
                 if self._connection is None or self._connection.closed:
                     self._connection = await self._connect()
 
@@ -126,7 +128,7 @@ class Link:
             except Lost as error:
                 lost += 1
                 if lost > 1:
-                    raise StoreUnavailable(f"{self.address}: {error}") from error
+                    raise StoreUnavailable(f"{self.address}: {error}; try again") from error
                 continue
             if not isinstance(reply, ReplyError):
                 return reply
@@ -140,7 +142,7 @@ class Link:
             try:
                 return await self.run(script, args)
             except OutcomeUnknown as error:
-                raise StoreUnavailable(str(error)) from error
+                raise StoreUnavailable(f"{self.address}: {error.__cause__}; try again") from error
 
     async def run(
         self, script: Script, args: Sequence[Word] = (), then: Then | None = None, *, fenced: bool = False
@@ -167,7 +169,9 @@ class Link:
                 if not isinstance(reply, ReplyError):
                     return reply if second is None else (reply, await second)
             except Lost as error:
-                raise OutcomeUnknown(f"{self.address}: {error}; the write may have happened") from error
+                raise OutcomeUnknown(
+                    f"{self.address}: {error}; the write may have happened: check the store before you repeat the call"
+                ) from error
             finally:
                 if second is not None:
                     second.add_done_callback(_seen)

@@ -150,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         except (hiredis.ProtocolError, IndexError) as error:
             if self._transport is not None:
                 self._transport.abort()
-            self._end(Lost(f"the server does not speak RESP: {error}"))
+            self._end(Lost(f"the answer is not in the protocol of Redis (RESP): {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(Lost(str(exc) if exc else "the server closed the connection"))

@@ -143,7 +143,7 @@ class Sentinels:
         if self._address.durability == "replicated":
             loss = "durability=replicated: every acknowledged write had reached the replicas"
         elif window is None:
-            loss = "no writes were sent since it began; writes that the old primary had not replicated before are lost"
+            loss = "no write was sent after it began; earlier writes that the old primary had not replicated are lost"
         else:
             loss = f"writes that the old primary acknowledged in the last {window:.1f} s may be lost"
         log.warning(
@@ -230,5 +230,7 @@ class Sentinels:
         if self._silent >= self._tasks.keys() and not self._warned:
             self._warned = True
             log.warning(
-                "no sentinel of %s answers, so a failover would be detected late: %s", self._address.master, error
+                "no sentinel of %s answers, so a failover would be detected late; check the sentinels: %s",
+                self._address.master,
+                error,
             )

@@ -117,7 +117,7 @@ class RedisStore:
 
     def _open(self) -> Link:
         if self._link is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
+            raise StoreUnavailable(f"the store at {self.address} is not open: open the app first (`await app.open()`)")
         return self._link
 
     # -- writing
@@ -266,5 +266,5 @@ class RedisStore:
 
     def listen(self, topics: Iterable[str]) -> Listener:
         if self._listeners is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
+            raise StoreUnavailable(f"the store at {self.address} is not open: open the app first (`await app.open()`)")
         return self._listeners.make(topics)

@@ -9,23 +9,23 @@ _SLOT = (
     " finish it, or run `redis-cli --cluster fix`"
 )
 _MEANING = {
-    "OOM": "the server is full (maxmemory); nothing was written. Raise maxmemory, or let jobs finish",
+    "OOM": "the memory of the server is full (maxmemory); nothing was written. Raise maxmemory, or let jobs finish",
     "READONLY": "the server is a read-only replica; nothing was written. Use the primary, or redis+sentinel://",
     "LOADING": "the server is still loading its data; nothing was written. Try again",
-    "BUSY": "another client's script blocks the server; nothing was written. Wait, or run SCRIPT KILL",
+    "BUSY": "a script of another client blocks the server; nothing was written. Try again, or run SCRIPT KILL",
     "MASTERDOWN": "the server is a replica that has lost its primary; nothing was written. Use the primary",
-    "MISCONF": "the server cannot save to its disk and rejects writes; nothing was written. Check its log",
-    "NOREPLICAS": "too few replicas are connected (min-replicas-to-write); nothing was written. Check them",
-    "CLUSTERDOWN": "the cluster is down or a slot has no node; nothing was written. Check its nodes",
+    "MISCONF": "the server cannot save to its disk and rejects writes; nothing was written. Check its disk and its log",
+    "NOREPLICAS": "too few replicas are connected (min-replicas-to-write); nothing was written. Check the replicas",
+    "CLUSTERDOWN": "the cluster is down or a slot has no node; nothing was written. Check the nodes of the cluster",
     "ASK": _SLOT,
     "TRYAGAIN": _SLOT,
-    "UNBLOCKED": "the server's role changed",
+    "UNBLOCKED": "the role of the server changed; nothing was written. Try again",
 }
 _CONFIG = {
-    "NOAUTH": "the server requires a password: redis://user:password@host",
-    "WRONGPASS": "the server rejects the user name or password of the URL",
-    "NOPERM": "the user of the URL lacks a permission (ACL)",
-    "NOPROTO": "the server does not support this protocol version",
+    "NOAUTH": "the server requires a password: write redis://USER:PASSWORD@HOST",
+    "WRONGPASS": "the server rejects the user name or password of the URL: correct the URL",
+    "NOPERM": "the user of the URL lacks a permission: grant it with ACL SETUSER",
+    "NOPROTO": "the server does not support the protocol version of Holdfast: use Redis 7.0+ or Valkey",
 }
 MOVING = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "NOREPLICAS"})
 """Errors after which another connection may find the right server."""
@@ -61,6 +61,8 @@ def translate(error: Exception, where: str, *, watched: bool) -> HoldfastError:
     if word in _CONFIG:
         return ConfigError(f"{where}: {_CONFIG[word]} ({error})")
     if "unknown command" in str(error).lower():
-        return ConfigError(f"{where}: it lacks a command that Holdfast needs ({error}); use Redis 7.0+ or Valkey")
+        return ConfigError(
+            f"{where}: the server lacks a command that Holdfast needs ({error}); use Redis 7.0+ or Valkey"
+        )
     kind = StoreRefused if word == "READONLY" and not watched else OutOfMemory if word == "OOM" else StoreUnavailable
-    return kind(f"{where}: {_MEANING.get(word, 'the server returned an error')} ({error})")
+    return kind(f"{where}: {_MEANING.get(word, 'the server returned an unexpected error')} ({error})")

@@ -69,7 +69,7 @@ async def log_in(connection: Connection, username: str | None, password: str | N
             log.warning("%s has no password configured; the password of the URL is not used", where)
             return
         word = str(answer).partition(" ")[0]
-        raise ConfigError(f"{where}: the server rejects the user name or password of the URL ({word})")
+        raise ConfigError(f"{where}: the server rejects the user name or password of the URL ({word}): correct the URL")
 
 
 async def ask(address: Address, nodes: Sequence[Node]) -> dict[Node, Verdict]:
@@ -108,7 +108,10 @@ async def ask(address: Address, nodes: Sequence[Node]) -> dict[Node, Verdict]:
         if pending:
             await asyncio.wait(pending)
     if not verdicts:
-        raise refused or StoreUnavailable(f"no connection to {address}: {'; '.join(reasons)}")
+        raise refused or StoreUnavailable(
+            f"no connection to {address}: {'; '.join(reasons)}; nothing was written. Check the URL, and that the"
+            " sentinels are running"
+        )
     return verdicts
 
 

@@ -29,11 +29,14 @@ class Wait:
         """Raise OutcomeUnknown if the write may still be lost."""
         where, asked = self._address, f"durability={self._address.durability}"
         if isinstance(answer, ReplyError):
-            raise OutcomeUnknown(f"{where}: {asked} failed ({answer}); the write was made, and may still be lost")
+            raise OutcomeUnknown(
+                f"{where}: waiting for {asked} failed ({answer}); the write was made, but a crash or failover may lose"
+                " it. Check the server"
+            )
         done: int = answer if isinstance(answer, int) else answer[0]
         if done < self._wanted:
             reached = f" ({done} of {self._wanted} replicas have it)" if self._wanted > 1 else ""
             raise OutcomeUnknown(
-                f"{where}: {asked} was not reached within {where.timeout / 2:g} s{reached}; the write was made, and may"
-                " still be lost"
+                f"{where}: {asked} was not reached within {where.timeout / 2:g} s{reached}; the write was made, but a"
+                " crash or failover may lose it. Check the disk and the replicas of the server"
             )

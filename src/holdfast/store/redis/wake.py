@@ -189,4 +189,6 @@ class Listeners:
     def _warn(self, error: Exception | Lost) -> None:
         if not self._warned:
             self._warned = True
-            log.warning("no notifications from %s for now, polling instead: %s", self._address, error)
+            log.warning(
+                "no notifications from %s for now, so this process finds jobs by polling: %s", self._address, error
+            )

@@ -62,7 +62,9 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             if self.cert is not None:
                 context.load_cert_chain(self.cert, self.key)
         except OSError as error:  # includes ssl.SSLError
-            raise ConfigError(f"{self.base}: the files of ?ca=, ?cert= and ?key= cannot be used: {error}") from None
+            raise ConfigError(
+                f"{self.base}: a file of ?ca=, ?cert= or ?key= cannot be used: {error}; name readable PEM files"
+            ) from None
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -71,9 +73,9 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(url: Url) -> Address:
     if url.username is not None:
-        raise url.wrong("do not put a token into the URL; set HOLDFAST_TOKEN, or name a file with ?token_file=")
+        raise url.wrong("the URL contains a user name or token: remove it, and set HOLDFAST_TOKEN or ?token_file=")
     if len(url.hosts) != 1 or not url.hosts[0][0]:
-        raise url.wrong("it names no server: write http://host:port")
+        raise url.wrong("the URL must name one server: write http://host:port")
     return Address(
         base=f"{url.scheme}://{url.authority}{quote(url.path.rstrip('/'), safe=_PATH)}",
         host=url.hosts[0][0].lower(),
@@ -86,5 +88,6 @@ def parse(url: Url) -> Address:
 def _checked(text: str, source: str) -> str:
     token = text.strip()
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError(f"{source} is not a token: use printable ASCII without spaces")  # not shown: may be secret
+        # The text is not shown: it may be secret.
+        raise ConfigError(f"{source} is not a token: a token is printable ASCII without spaces")
     return token

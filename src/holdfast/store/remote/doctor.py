@@ -20,8 +20,12 @@ async def examine(link: Link, address: Address, clock: Clock) -> list[Finding]:
     hello = await link.call(HELLO)
     same = hello.version == __version__
     findings = [
-        Finding(True, f"{address} answers, in front of a {hello.store} store"),
-        Finding(same, f"the server is Holdfast {hello.version}, this is {__version__}", "run the same version"),
+        Finding(True, f"{address} answers; it uses a {hello.store} store"),
+        Finding(
+            same,
+            f"the server is Holdfast {hello.version}, this client is {__version__}",
+            "install the same version of Holdfast on both",
+        ),
         _sweeping(hello.features),
         _token(hello.roles, address),
         *await link.call(WARNINGS),
@@ -33,7 +37,7 @@ async def examine(link: Link, address: Address, clock: Clock) -> list[Finding]:
         took.append(clock.monotonic() - before)
     typical = sorted(took)[PINGS // 2]
     near = "every claim and settlement takes at least this long: run the workers closer to the server"
-    return [*findings, Finding(typical < SLOW, f"a call takes {typical * 1000:.1f} ms", near)]
+    return [*findings, Finding(typical < SLOW, f"a call to the server takes {typical * 1000:.1f} ms", near)]
 
 
 def _sweeping(features: tuple[str, ...]) -> Finding:

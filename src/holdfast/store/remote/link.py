@@ -105,7 +105,7 @@ class Link:
         try:
             return await self._post(name, body, request)
         except trouble.Unsent as error:
-            raise StoreUnavailable(str(error)) from error
+            raise self._unreachable(error) from error
         except trouble.Lost as lost:
             try:
                 return await self._post(RECALL, b"", request)
@@ -116,17 +116,26 @@ class Link:
         try:
             return await self._post(method.name, body)
         except trouble.Unsent as error:
-            raise StoreUnavailable(str(error)) from error
+            raise self._unreachable(error) from error
         except trouble.Lost as lost:
             try:
                 return await self._post(method.name, body)
             except (trouble.Unsent, trouble.Lost) as error:
                 if method.kind == "repeats":
                     raise self._unsure(lost) from lost
-                raise StoreUnavailable(f"{self.address}: no answer to {method.name}: {error}; try again") from error
+                raise StoreUnavailable(
+                    f"{self.address}: no answer to the call {method.name!r}: {error}; try again"
+                ) from error
 
     def _unsure(self, lost: trouble.Lost) -> OutcomeUnknown:
-        return OutcomeUnknown(f"{self.address}: {lost}; the write may have happened")
+        return OutcomeUnknown(
+            f"{self.address}: {lost}; the write may have happened: check the store before you repeat the call"
+        )
+
+    def _unreachable(self, unsent: trouble.Unsent) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{unsent}; nothing was written. Check the URL, and that `holdfast serve` is running there"
+        )
 
     async def _post(self, name: str, body: bytes, request: str | None = None) -> bytes:
         async with self._sent(name, body, request) as response:

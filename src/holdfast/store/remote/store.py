@@ -76,7 +76,7 @@ class RemoteStore:
 
     def _open(self) -> Link:
         if self._link is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
+            raise StoreUnavailable(f"the store at {self.address} is not open: open the app first (`await app.open()`)")
         return self._link
 
     async def examine(self) -> list[Finding]:
@@ -142,5 +142,5 @@ class RemoteStore:
 
     def listen(self, topics: Iterable[str]) -> Listener:
         if self._listeners is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
+            raise StoreUnavailable(f"the store at {self.address} is not open: open the app first (`await app.open()`)")
         return self._listeners.make(topics)

@@ -57,20 +57,25 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, where: str) ->
         return Failed(f"{where}: {problem.detail}")
     said = f" ({problem.detail or problem.title})" if problem.detail or problem.title else ""
     if status == 401:
-        return ConfigError(f"{where} rejects the token, or requires one: set HOLDFAST_TOKEN, or ?token_file={said}")
+        return ConfigError(f"{where} rejects the token, or requires one{said}: set HOLDFAST_TOKEN or ?token_file=")
     if status == 403:
-        return ConfigError(f"{where} forbids this request: use a token with the role work{said}")
+        return ConfigError(f"{where} forbids this request{said}: use a token with the required role (workers: work)")
     if status == 413:
-        return PayloadTooLarge(f"{where}: the request is larger than the server accepts{said}; nothing was stored")
+        return PayloadTooLarge(
+            f"{where}: the request is larger than the server accepts{said}; nothing was stored. Send less data in one"
+            " call"
+        )
     if status in (408, 429) or problem.type in NOT_MADE:
-        return NotTaken(f"{where} did not accept the request{said}; nothing was written")
+        return NotTaken(f"{where} did not accept the request{said}; nothing was written. Try again later")
     if 300 <= status < 400:
         place = headers.get("Location", "(no Location header)")
-        return ConfigError(f"{where} redirects to another URL; use that one instead: {place}")
+        return ConfigError(f"{where} redirects to another URL; use that URL instead: {place}")
     if problem.type.startswith(OURS) and status < 500:
         return ConfigError(f"{where} rejects the request: {problem.detail}")
     if 200 <= status < 500:
-        return ConfigError(f"{where} is not a Holdfast server that serves its store: it answered HTTP {status}{said}")
+        return ConfigError(
+            f"{where} is not a Holdfast server: it answered HTTP {status}{said}. Write the URL of a `holdfast serve`"
+        )
     # A proxy answered instead of the server: it is unknown whether the request was processed.
     return Lost(f"the answer was HTTP {status}{said}")
 

@@ -127,7 +127,9 @@ class Listeners:
     def _warn(self, error: Exception) -> None:
         if not self._warned:
             self._warned = True
-            log.warning("no notifications from %s for now, polling instead: %s", self._link.address, error)
+            log.warning(
+                "no notifications from %s for now, so this process finds jobs by polling: %s", self._link.address, error
+            )
 
 
 def _reason(task: asyncio.Task[None]) -> BaseException:

@@ -38,7 +38,7 @@ def check(connection: sqlite3.Connection, path: str) -> None:
 def _plainly(connection: sqlite3.Connection, path: str) -> Generator[None]:
     """Use the user's connection without its row and text factories, and translate its errors."""
     if not isinstance(connection, sqlite3.Connection):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"connection= takes a sqlite3.Connection, not {connection!r:.100}")
+        raise ConfigError(f"connection= must be a sqlite3.Connection, not {connection!r:.100}")
     factories = connection.row_factory, connection.text_factory
     connection.row_factory, connection.text_factory = None, str
     try:
@@ -58,7 +58,10 @@ def _has_tables(connection: sqlite3.Connection, path: str) -> bool:
     """Whether the file has the tables that this code works with, as the user's connection sees it."""
     file = next((row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"), "")
     if not file or not (file == path or _same_file(file, path)):
-        raise ConfigError(f"connection= is to {file or 'an in-memory database'}, but the jobs are in {path}")
+        raise ConfigError(
+            f"connection= is to {file or 'an in-memory database'}, but the jobs are in {path}: pass a connection to"
+            " that file"
+        )
     found = schema.version(connection)
     schema.check(found, path)
     return found == schema.LATEST

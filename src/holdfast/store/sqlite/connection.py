@@ -50,7 +50,9 @@ def _switch_to_wal(connection: sqlite3.Connection, path: str) -> None:
     # The pragma does not raise when it has no effect; it returns the present mode.
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
-        raise ConfigError(f"{path} could not be switched to journal mode WAL: its mode stays {mode}; use another disk")
+        raise ConfigError(
+            f"SQLite could not switch {path} to journal mode WAL (it stays {mode}): move the file to a local disk"
+        )
 
 
 def connect_reader(path: str, busy_timeout: float) -> sqlite3.Connection:

@@ -32,7 +32,9 @@ def examine(path: str, busy_timeout: float) -> list[Finding]:
         mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
     except sqlite3.DatabaseError as error:
         damaged = trouble.code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-        advice = "keep a copy, and restore a backup" if damaged else "the disk may be full or failing: free space first"
+        advice = (
+            "copy the file, then restore a backup" if damaged else "the disk may be full or failing: free space first"
+        )
         return [Finding(False, f"{path} cannot be read: {error}", advice), free_space(Path(path).parent)]
     finally:
         connection.close()
@@ -43,16 +45,26 @@ def examine(path: str, busy_timeout: float) -> list[Finding]:
     newer = "upgrade Holdfast" if found > schema.LATEST else "run `holdfast migrate`"
     return [
         Finding(found == schema.LATEST, f"schema version {found}; this Holdfast uses {schema.LATEST}", newer),
-        Finding(writable, f"{path} and its folder are {'' if writable else 'not '}writable", "let this user write"),
-        Finding(not broken, f"PRAGMA quick_check: {'; '.join(broken) or 'ok'}", "restore a backup"),
-        Finding(mode == "wal", f"the journal mode is {mode}", "open it with Holdfast once, which sets WAL"),
-        Finding(size <= LONG_WAL, f"the write-ahead log has {size} bytes", "end long reads: they prevent its reset"),
+        Finding(
+            writable,
+            f"{path} and its folder are {'' if writable else 'not '}writable",
+            "give this user write permission for both",
+        ),
+        Finding(not broken, f"PRAGMA quick_check: {'; '.join(broken) or 'ok'}", "copy the file, then restore a backup"),
+        Finding(mode == "wal", f"the journal mode is {mode}", "open the store once with Holdfast, which sets WAL"),
+        Finding(
+            size <= LONG_WAL,
+            f"the write-ahead log has {size} bytes",
+            "end long reads of the file: until then SQLite cannot truncate the log",
+        ),
         free_space(Path(path).parent),
-        Finding(private, f"{path} is {'' if private else 'not '}private to its user", f"chmod 600 {path}"),
+        Finding(private, f"{path} is {'' if private else 'not '}private to its user", f"run: chmod 600 {path}"),
         Finding(True, _library()),
     ]
 
 
 def _library() -> str:
     text = f"SQLite {sqlite3.sqlite_version}"
-    return text + (" has the WAL-reset bug; the lock file protects the store" if version.has_reset_bug() else "")
+    return text + (
+        " has the WAL-reset bug; a lock file protects the writes of Holdfast" if version.has_reset_bug() else ""
+    )

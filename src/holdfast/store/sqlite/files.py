@@ -121,7 +121,9 @@ def _seen(path: Path) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise StoreUnavailable(f"{path} cannot be examined: {error.strerror}; nothing was written") from error
+        raise StoreUnavailable(
+            f"file {path} cannot be examined: {error.strerror}; nothing was written. Check its permissions and disk"
+        ) from error
 
 
 def _identity(path: Path) -> Identity | None:

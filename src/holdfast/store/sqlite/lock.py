@@ -36,7 +36,10 @@ class FileLock:
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ConfigError(f"the lock file {self._path} cannot be created or opened: {error.strerror}") from error
+            raise ConfigError(
+                f"the lock file {self._path} cannot be created or opened: {error.strerror}; check the permissions and"
+                " the disk of its folder"
+            ) from error
         _open_files.add(self._file)
 
     def acquire(self) -> None:

@@ -33,8 +33,8 @@ def check(path: str) -> None:
     if kind in NETWORK:
         raise ConfigError(
             f"{path} is on a network file system ({kind}): SQLite's write-ahead log needs memory that all processes"
-            " share, so processes on two machines would corrupt the file. Use a local disk for it;"
-            " for several machines use postgresql:// or redis://"
+            " share, so processes on two machines would corrupt the file. Move it to a local disk; for several machines"
+            " use postgresql:// or redis://"
         )
 
 
@@ -47,7 +47,8 @@ def _refuse_second_name(path: str, mounted: list[Mount]) -> None:
     if names > 1:
         raise ConfigError(
             f"{path} has {names} names (hard links): programs that open it by different names would lose each other's"
-            f" jobs. Stop them and keep one name; `find DIRECTORY -samefile {path}` lists them. Symbolic links are fine"
+            f" jobs. Stop them and keep one name; `find DIRECTORY -samefile {path}` lists all names. Symbolic links are"
+            " fine"
         )
     if any(point == path for point, _ in mounted):
         raise ConfigError(
@@ -81,7 +82,9 @@ def make_private(path: str) -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        raise ConfigError(f"cannot create {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"file {path} cannot be created: {error.strerror}; correct this, or name another file in the URL"
+        ) from error
 
 
 def file_system(folder: str, mounted: list[Mount]) -> str:

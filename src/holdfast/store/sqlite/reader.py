@@ -32,7 +32,7 @@ class Reader:
     async def read(self, work: Callable[[Step], T]) -> T:
         if self._thread is None:
             patience = self._busy_timeout
-            blocked = f"a read of {self._path} could not begin within {patience:g} s: an earlier read still runs"
+            blocked = f"a read of {self._path} could not begin within {patience:g} s (another read runs); try again"
             self._thread = OperationThread(
                 "holdfast-sqlite-read", self._fork_lock, patience=patience, blocked=blocked, close=self._close
             )

@@ -85,8 +85,8 @@ def apply(connection: sqlite3.Connection, path: str, number: int, script: str, n
             connection.execute(sql.ROLLBACK)
         if isinstance(error, sqlite3.Error) and trouble.translate(error, "") is None:
             raise ConfigError(
-                f"{path}: version {number} of the schema cannot be applied ({error}); nothing was changed. If"
-                " these objects already exist and only the row in holdfast_schema is missing, run:"
+                f"{path}: version {number} of the schema cannot be applied ({error}); nothing was changed. Correct the"
+                " cause and try again. If all its objects exist and only the row in holdfast_schema is missing, run:"
                 f" {sql.SCHEMA_STEP.format(version=number, now=0)}"
             ) from error
         raise

@@ -76,7 +76,7 @@ class SqliteStore:
         patience = self._busy_timeout
         blocked = (
             f"a write to {self.path} could not begin within {patience:g} s; nothing was written. Another process holds"
-            f" {self.path}-lock, or an earlier write still waits"
+            f" {self.path}-lock, or an earlier write still waits: find that process with lsof, or try again"
         )
         files = Files(self.path)
         writer = Writer(files, self._clock, patience, self._synchronous)
@@ -161,7 +161,7 @@ class SqliteStore:
             finally:
                 await probe.close()
         except HoldfastError as error:
-            return Finding(False, f"a test write failed: {error}", "correct this before you enqueue jobs")
+            return Finding(False, f"a test write failed: {error}", "correct this error before you enqueue jobs")
         return Finding(True, "a test write was committed")
 
     # -- writing
@@ -176,7 +176,7 @@ class SqliteStore:
         return answer
 
     def _not_open(self) -> StoreUnavailable:
-        return StoreUnavailable(f"the store {self.path} is not open: call open() first")
+        return StoreUnavailable(f"the store {self.path} is not open: open the app first (`await app.open()`)")
 
     async def write(self, batch: Batch) -> Answers:
         if batch.asks and not (batch.inserts or batch.notes or batch.settles or batch.changes):

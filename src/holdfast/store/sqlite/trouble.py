@@ -9,17 +9,19 @@ from ...core.errors import ConfigError, HoldfastError, StoreRefused, StoreUnavai
 UNDECODABLE = "Could not decode to UTF-8"
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _REFUSED = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
+_PERMIT = "Give this user write permission for the file and its folder"
 _UNAVAILABLE = {
-    sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_IOERR: "the disk reported an error",
-    sqlite3.SQLITE_NOMEM: "SQLite ran out of memory",
-    sqlite3.SQLITE_READONLY: "the file cannot be written to",
-    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
-    sqlite3.SQLITE_PERM: "access was denied",
-    sqlite3.SQLITE_AUTH: "access was denied",
-    sqlite3.SQLITE_PROTOCOL: "its locks could not be acquired",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged; keep a copy and check it with PRAGMA integrity_check",
+    sqlite3.SQLITE_FULL: ("the disk is full", "Free space on the disk"),
+    sqlite3.SQLITE_IOERR: ("the disk reported an error", "Check the disk"),
+    sqlite3.SQLITE_NOMEM: ("SQLite ran out of memory", "Free memory, then try again"),
+    sqlite3.SQLITE_READONLY: ("the file cannot be written to", _PERMIT),
+    sqlite3.SQLITE_CANTOPEN: ("the file cannot be opened", "Check that the file exists, and its permissions"),
+    sqlite3.SQLITE_PERM: ("access was denied", _PERMIT),
+    sqlite3.SQLITE_AUTH: ("access was denied", _PERMIT),
+    sqlite3.SQLITE_PROTOCOL: ("the file could not be locked", "Try again"),
+    sqlite3.SQLITE_CORRUPT: ("the file is damaged", "Keep a copy of it, and check it with PRAGMA integrity_check"),
 }
+"""By result code: what happened, and what to do."""
 
 
 def code(error: BaseException) -> int:
@@ -33,11 +35,13 @@ def translate(error: sqlite3.Error, path: str) -> HoldfastError | None:
     if reason in _BUSY:
         # SQLite does not report whether it has waited: a change of the journal mode, for one, is refused at once.
         return StoreUnavailable(
-            f"another connection holds a lock on {path}; nothing was written. End its transaction, then try again"
+            f"another connection holds a lock on {path}; nothing was written. End the transaction of that connection,"
+            " then try again"
         )
     if reason == sqlite3.SQLITE_NOTADB:
         return ConfigError(f"{path} is not a SQLite database; use another file")
     if reason in _UNAVAILABLE:
         kind = StoreRefused if reason in _REFUSED else StoreUnavailable
-        return kind(f"{path}: {_UNAVAILABLE[reason]} ({error}); nothing was written")
+        what, advice = _UNAVAILABLE[reason]
+        return kind(f"{path}: {what} ({error}); nothing was written. {advice}")
     return None

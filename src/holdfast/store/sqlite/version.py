@@ -22,7 +22,9 @@ _logged: set[int] = set()
 
 def check() -> None:
     if sqlite3.sqlite_version_info < OLDEST:
-        raise ConfigError(f"SQLite {sqlite3.sqlite_version} of this Python is too old: Holdfast needs 3.35 or newer")
+        raise ConfigError(
+            f"this Python has SQLite {sqlite3.sqlite_version}, which is too old: use a Python with SQLite 3.35 or newer"
+        )
 
 
 def has_reset_bug(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:

@@ -55,7 +55,10 @@ class Writer:
         try:
             place.check(self.path)
         except OSError as error:
-            raise StoreUnavailable(f"{self.path} cannot be examined: {error.strerror}; nothing was written") from error
+            raise StoreUnavailable(
+                f"file {self.path} cannot be examined: {error.strerror}; nothing was written. Check its permissions and"
+                " disk"
+            ) from error
         self._clock.boot()  # raises if this process has no boot clock, and so could not measure a lease
         lock = FileLock(self.path + "-lock")
         try:
@@ -98,7 +101,7 @@ class Writer:
 
     def _open_connection(self) -> tuple[sqlite3.Connection, FileLock]:
         if self.lock is None:
-            raise StoreUnavailable(f"the store {self.path} is not open: call open() first")
+            raise StoreUnavailable(f"the store {self.path} is not open: open the app first (`await app.open()`)")
         if self._connection is None:
             with self.lock:
                 self._reconnect()
@@ -140,12 +143,13 @@ class Writer:
             self._files.check_all()
         except StoreLost as error:
             raise OutcomeUnknown(
-                f"{error.what}; the last write went to the old file, and is lost unless that file is restored"
+                f"{error.what}; the last write went to the old file, and is lost unless that file is restored. Stop"
+                " every program that uses this store before you restore it"
             ) from error
         except StoreUnavailable as error:
             raise OutcomeUnknown(
                 f"{self.path}: the last write was committed, but the file or its log could not be examined afterwards"
-                f" ({error.__cause__}): if they were replaced before the commit, the write is lost"
+                f" ({error.__cause__}): if they were replaced before the commit, the write is lost. Check these files"
             ) from error
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[Step], T]) -> tuple[T, set[str]]:
@@ -211,15 +215,18 @@ class Writer:
         """
         if trouble.code(error) != sqlite3.SQLITE_IOERR or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE:
             self._roll_back(connection)
-            return trouble.translate(error, self.path) or StoreUnavailable(str(error))
+            return trouble.translate(error, self.path) or StoreUnavailable(f"{self.path}: {error}; nothing was written")
         try:
             self._roll_back(connection)
             self._open_connection()[0].execute(sql.SEAL)
         except (sqlite3.Error, HoldfastError):
             return OutcomeUnknown(
-                f"{self.path}: the disk reported an error during the commit ({error}); it may have been written"
+                f"{self.path}: the disk reported an error during the commit ({error}); the write may have happened."
+                " Check the disk"
             )
-        return StoreUnavailable(f"{self.path}: the disk reported an error ({error}); nothing was written")
+        return StoreUnavailable(
+            f"{self.path}: the disk reported an error ({error}); nothing was written. Check the disk"
+        )
 
     def _explain(self, error: BaseException) -> None:
         """Raise the Holdfast error for an SQLite error, if there is one."""

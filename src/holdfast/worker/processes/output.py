@@ -121,7 +121,13 @@ class Printer:
             try:
                 self._lost = not await self._write_note(**note)
             except HoldfastError as error:
-                logger.warning("job %s: its output could not be written to the store: %s", self._job, error)
+                logger.warning(
+                    "job %s: writing its output to the store failed (try %d of %d): %s",
+                    self._job,
+                    number + 1,
+                    WRITE_TRIES,
+                    error,
+                )
                 await asyncio.sleep(OUTPUT_PAUSE * (number + 1))
             else:
                 return

@@ -36,7 +36,7 @@ class Ending(msgspec.Struct, frozen=True):
             return f"killed by signal {self.signal}"
         if self.code is None:
             return "killed with its process guard"
-        hint = {126: " (it cannot be executed)", 127: " (command not found)"}.get(self.code, "")
+        hint = {126: " (the command cannot be executed)", 127: " (command not found)"}.get(self.code, "")
         return f"exit {self.code}{hint}"
 
 

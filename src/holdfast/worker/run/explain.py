@@ -44,7 +44,9 @@ def returned(task: Task[..., Any], value: Any, limit: int) -> Outcome:
     except Exception as error:  # noqa: BLE001  # any encoder's error
         return Outcome.dead(f"the result of task {task.name!r} cannot be stored: {error}")
     if data is not None and len(data) > limit:
-        return Outcome.dead(f"the result of task {task.name!r} is {len(data)} bytes, over max_payload ({limit})")
+        return Outcome.dead(
+            f"the result of task {task.name!r} cannot be stored: it has {len(data)} bytes, over max_payload ({limit})"
+        )
     return Outcome.succeeded(data)
 
 
@@ -78,9 +80,11 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
         delay = None if delay is None else checked_seconds(delay, "the delay from a retry rule")
     except Exception as broken:
         logger.exception(
-            "job %s: the retry rule of task %r raised; the default back-off applies", record.id, record.task
+            "job %s: the retry rule of task %r raised an exception; the default back-off applies",
+            record.id,
+            record.task,
         )
-        return Outcome.failed(f"{text} (and its retry rule raised {type(broken).__name__})", trace)
+        return Outcome.failed(f"{text} (and the retry rule of its task raised {type(broken).__name__})", trace)
     return Outcome.dead(text, trace) if delay is None else Outcome.failed(text, trace, delay)
 
 
@@ -92,7 +96,7 @@ def report(hooks: Sequence[ErrorHook], error: BaseException, record: Record) -> 
         try:
             hook(error, job_view(record))
         except Exception:
-            logger.exception("an on_error hook raised for job %s", record.id)
+            logger.exception("an on_error hook raised an exception for job %s", record.id)
 
 
 def _suspended(error: BaseException) -> Suspended | None:
@@ -108,7 +112,7 @@ def describe(error: BaseException) -> tuple[str, str]:
     try:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     except Exception:  # noqa: BLE001  # its __str__ raised
-        text = f"{type(error).__name__} (which cannot be printed)"
+        text = f"{type(error).__name__} (its text cannot be shown: __str__ raised an exception)"
     try:
         # Without the worker's own frames: start at the task's.
         frames = error.__traceback__

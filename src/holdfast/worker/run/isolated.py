@@ -103,7 +103,9 @@ class Child:
         if self._done.done():
             return self._done.result()
         if self._broken is not None:
-            return Outcome.failed(f"its process could not load the app: {self._broken.error}", self._broken.traceback)
+            return Outcome.failed(
+                f"the process of the job could not load the app: {self._broken.error}", self._broken.traceback
+            )
         ending = self.tree.ended.result()
         raise ProcessFailed(ending.words, code=ending.code, signal=ending.signal)
 
@@ -220,7 +222,7 @@ async def _watch_memory(tree: Tree, limit: int, killed: list[str]) -> None:
     while True:
         used = process_table.memory_of_tree(pid)
         if used > limit:
-            killed.append(f"out of memory at {used / 1e9:.1f} GB (its limit is {limit / 1e9:.1f} GB)")
+            killed.append(f"out of memory at {used / 1e9:.1f} GB (memory= of its task: {limit / 1e9:.1f} GB)")
             await tree.end(0)
             return
         await asyncio.sleep(MEMORY_EVERY)

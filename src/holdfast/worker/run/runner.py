@@ -146,8 +146,14 @@ class Runner:
         try:
             return self._explain(run, error)
         except Exception as broken:  # a broken exception class, hook or retry rule of the user
-            logger.exception("could not describe the error of job %s (task %r)", run.record.id, run.record.task)
-            return Outcome.failed(f"{explain.describe(error)[0]} (describing it raised {type(broken).__name__})")
+            logger.exception(
+                "the error of job %s (task %r) could not be described; this attempt fails",
+                run.record.id,
+                run.record.task,
+            )
+            return Outcome.failed(
+                f"{explain.describe(error)[0]} (describing this error raised {type(broken).__name__})"
+            )
 
     def _explain(self, run: Run, error: BaseException) -> Outcome:
         """The outcome for an exception, depending on why the run was asked to stop."""
@@ -162,7 +168,7 @@ class Runner:
         if isinstance(error, UnknownTask) and task is None and self._session.settings.unknown_tasks == "wait":
             return Outcome.snoozed(UNKNOWN_TASK_PAUSE)
         if isinstance(error, ProcessFailed) and record.quarantined and self._isolate_quarantined:
-            return Outcome.lost(f"lost: its isolated process: {error}", alone=True)
+            return Outcome.lost(f"lost: its isolated process failed: {error}", alone=True)
         explain.report(self._hooks.on_error, error, record)
         return explain.raised(task, error, record, self._session.clock, ran=run.ran)
 

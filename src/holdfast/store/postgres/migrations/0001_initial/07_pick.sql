@@ -18,8 +18,8 @@ DECLARE
     parts integer[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'jobs with limits cannot be claimed at the isolation level %: let the role that Holdfast connects '
-            'as SET default_transaction_isolation = ''read committed''', current_setting('transaction_isolation')
+        RAISE EXCEPTION 'jobs with limits cannot be claimed at the isolation level %: run ALTER ROLE for the role of Holdfast, '
+            'with SET default_transaction_isolation = ''read committed''', current_setting('transaction_isolation')
             USING ERRCODE = 'feature_not_supported';
     END IF;
     IF patient THEN

@@ -17,7 +17,7 @@ BEGIN
     IF coalesce(enqueue.task, '') = '' OR coalesce(enqueue.queue, '') = '' OR jsonb_typeof(enqueue.payload) <> 'object'
         OR enqueue.priority NOT BETWEEN {PRIORITY_MIN} AND {PRIORITY_MAX} OR enqueue.max_attempts < 0
     THEN
-        RAISE EXCEPTION 'a job needs a task, a queue, an object as its payload, a priority of 16 bits, and no negative max_attempts'
+        RAISE EXCEPTION 'holdfast.enqueue needs a task, a queue, a JSON object as payload, a priority from {PRIORITY_MIN} to {PRIORITY_MAX}, and max_attempts of at least 0'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT w.answer::jsonb INTO reply FROM holdfast.write(
@@ -34,9 +34,9 @@ BEGIN
         new_bound => true) AS w WHERE w.answer IS NOT NULL;
     CASE reply -> 'inserts' -> 0 ->> 1
         WHEN 'existing' THEN RETURN reply -> 'inserts' -> 0 ->> 2;
-        WHEN 'conflict' THEN RAISE EXCEPTION 'key % belongs to job %, which has another task or payload',
+        WHEN 'conflict' THEN RAISE EXCEPTION 'key % belongs to job %, which has another task or payload: use another key',
             enqueue.key, reply -> 'inserts' -> 0 ->> 2 USING ERRCODE = 'unique_violation';
-        WHEN 'exists' THEN RAISE EXCEPTION 'job % exists already', job_id USING ERRCODE = 'unique_violation';
+        WHEN 'exists' THEN RAISE EXCEPTION 'job % exists already: use another id', job_id USING ERRCODE = 'unique_violation';
         ELSE RETURN job_id;
     END CASE;
 END $$;
