@@ -46,7 +46,7 @@ def flush() -> None:
 
 
 class BatchHandler(logging.StreamHandler[Any]):
-    """Writes lines to standard error in batches that are at most LINE_AGE old; a warning at once, with all before it."""
+    """Writes lines to standard error in batches, at most LINE_AGE late; a warning at once, with all lines before it."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
