@@ -23,7 +23,7 @@ def test_a_damaged_job_is_listed_shown_and_deleted(terminal):
     assert "damaged state nowhere" in shown
     assert terminal.json("show", "odd")["damage"]["state"] == "nowhere"
     assert "cannot be decoded" in terminal("explain", "odd")
-    assert "delete it" in terminal("retry", "odd", code=1)
+    assert "delete the job" in terminal("retry", "odd", code=1)
     terminal("status")
     assert terminal("delete", "odd") == "Job odd deleted.\n"
     assert "no job 'odd'" in terminal("show", "odd", code=1)

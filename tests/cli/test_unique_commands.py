@@ -91,7 +91,7 @@ def test_a_dead_job_is_not_retried_while_another_job_has_its_key(terminal):
 def test_invalid_options_are_a_one_line_error(terminal):
     assert "give either a queue or --task" in terminal("pause", code=2)
     assert "--where takes NAME=VALUE" in terminal("pause", "--task", "t", "--where", "customer", code=2)
-    assert "'unique' is 'until_start', 'until_end', a number" in terminal(
+    assert "'unique' must be 'until_start', 'until_end', a number" in terminal(
         "enqueue", "--unique", "ever", "--", "x", code=2
     )
     assert "--replace and --debounce need --key" in terminal("enqueue", "--debounce", "5", "--", "x", code=2)

@@ -36,13 +36,15 @@ class SilentProxy:
             writer.close()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        generation = None if self.silent else self._generation
         self.connections += 1
         there, back = await asyncio.open_connection("127.0.0.1", self._port)
         self._writers += [writer, back]
-        await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
+        await asyncio.gather(self._pass_on(reader, back, generation), self._pass_on(there, writer, generation))
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        generation = None if self.silent else self._generation
+    async def _pass_on(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, generation: int | None
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 if generation == self._generation:

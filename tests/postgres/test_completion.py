@@ -133,4 +133,4 @@ async def test_a_store_without_it_says_so(tmp_path):
     async with app:
         handle = await pay.enqueue()
         await work_off(app)
-        assert "transactional_completion" in (await handle.job()).error
+        assert "needs a Postgres store" in (await handle.job()).error

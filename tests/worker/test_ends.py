@@ -95,7 +95,7 @@ async def test_snooze_refuses_a_naive_time(app):
 
     handle = await work.enqueue()
     await work_off(app)
-    assert "needs an aware datetime" in (await handle.job()).error
+    assert "needs a datetime with a time zone" in (await handle.job()).error
 
 
 async def test_discard_ends_dead_at_once(app):

@@ -102,7 +102,7 @@ async def test_a_sleep_that_makes_no_sense_is_refused(app, wrong):
     await work_off(app)
     job = await handle.job()
     assert (job.state, job.steps) == (State.DEAD, ())
-    assert "InvalidJob: sleep" in job.error
+    assert "InvalidJob: ctx.sleep" in job.error
 
 
 async def test_no_sleep_at_all_is_no_pause(app):
