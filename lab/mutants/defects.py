@@ -733,4 +733,35 @@ DEFECTS = (
         "    return isinstance(patch.payload, bytes) or revives\n", "    return revives\n",
         "tests/http/test_http_job_policy.py",
     ),
+    # -- threads, heartbeats, log lines
+    Defect(
+        "N", "the loop is notified of the first end of a call only", "worker/run/thread.py",
+        "        self._notified = False\n        while self._ended:", "        while self._ended:",
+        "tests/unit/test_threads.py -k test_an_end_is_not_kept_back",
+    ),
+    Defect(
+        "N", "an end is dropped with its thread, where a task ends its thread", "worker/run/thread.py",
+        "except BaseException as raised:", "except Exception as raised:",
+        "tests/unit/test_threads.py -k test_values_and_exceptions",
+    ),
+    Defect(
+        "N", "a call that was cancelled while it waited for a thread is made", "worker/run/thread.py",
+        "            if not future.cancelled():\n", "            if future is not None:\n",
+        "tests/unit/test_threads.py -k test_a_call_that_was_cancelled",
+    ),
+    Defect(
+        "L", "a heartbeat waits for a store that does not open for longer than its lease", "client/heartbeat.py",
+        "await self._answer(self._store.open())", "await self._store.open()",
+        "tests/unit/test_heartbeat.py -k test_a_store_that_does_not_open",
+    ),
+    Defect(
+        "N", "a bucket's writer takes a pause of its process for the time of a put", "store/bucket/writer.py",
+        "min(self._time() - began, TRIP_MAX)", "(self._time() - began)",
+        "tests/lab/test_simulation.py -k bucket-7486",
+    ),
+    Defect(
+        "N", "a warning waits in the batch of log lines", "observe/logs.py",
+        "record.levelno >= logging.WARNING or len", "len",
+        "tests/observe/test_log_lines.py -k test_a_warning_is_written_at_once",
+    ),
 )  # fmt: skip

@@ -17,18 +17,22 @@ async def threads():
     made.close()
 
 
+async def ended(call: asyncio.Future) -> object:
+    return await asyncio.wait_for(call, 30)
+
+
 def hold(gate: threading.Event) -> None:
     assert gate.wait(30)
 
 
 async def test_values_and_exceptions_come_back(threads):
-    assert await threads.call(divmod, (7, 2), {}) == (3, 1)
-    assert await threads.call(dict, (), {"a": 1}) == {"a": 1}
+    assert await ended(threads.call(divmod, (7, 2), {})) == (3, 1)
+    assert await ended(threads.call(dict, (), {"a": 1})) == {"a": 1}
     with pytest.raises(ZeroDivisionError):
-        await threads.call(divmod, (7, 0), {})
+        await ended(threads.call(divmod, (7, 0), {}))
     with pytest.raises(SystemExit):
-        await threads.call(exit, (3,), {})
-    assert await threads.call(divmod, (7, 2), {}) == (3, 1), "the thread goes on"
+        await ended(threads.call(exit, (3,), {}))
+    assert await ended(threads.call(divmod, (7, 2), {})) == (3, 1), "the thread goes on"
 
 
 @pytest.mark.parametrize("kind", [StopIteration, GeneratorExit])
@@ -53,15 +57,15 @@ async def test_as_many_threads_as_are_needed_and_no_more_than_asked_for(threads)
 
 
 async def test_calls_that_end_while_the_loop_is_busy_wake_it_once(threads, monkeypatch):
-    woken, ended, loop = [], [], asyncio.get_running_loop()
+    woken, made, loop = [], [], asyncio.get_running_loop()
     wake = loop.call_soon_threadsafe
     monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *call: (woken.append(call), wake(*call)))
-    calls = [threads.call(ended.append, (number,), {}) for number in range(50)]
+    calls = [threads.call(made.append, (number,), {}) for number in range(50)]
     deadline = time.monotonic() + 30
-    while len(ended) < 50 and time.monotonic() < deadline:
+    while len(made) < 50 and time.monotonic() < deadline:
         time.sleep(0.001)  # noqa: ASYNC251  # keeps the loop busy
     await asyncio.gather(*calls)
-    assert len(ended) == 50
+    assert len(made) == 50
     assert len(woken) < 10
 
 
@@ -69,7 +73,7 @@ async def test_an_end_is_not_kept_back_by_a_call_that_runs_on(threads):
     gate = threading.Event()
     slow = threads.call(hold, (gate,), {})
     for number in range(100):
-        assert await asyncio.wait_for(threads.call(abs, (number,), {}), 30) == number
+        assert await ended(threads.call(abs, (number,), {})) == number
     assert not slow.done()
     gate.set()
     await slow
