@@ -128,7 +128,7 @@ class FlowHandle:
         """A handle on one of its jobs."""
         if isinstance(node, Node):
             if self._flow not in (None, node.flow):
-                raise InvalidJob(f"{node!r} belongs to another flow than {self.id}")
+                raise InvalidJob(f"{node!r} belongs to another flow, not to {self.id!r}; use a node of this flow")
             return self._flows.job_handle(member(self.id, node.number), node.call.task.decode_result)
         if type(node) is not int or node < 0:
             raise InvalidJob(f"a job of a flow must be given as its node or its number, not {node!r:.100}")
