@@ -134,7 +134,9 @@ class Shape:
         kinds = {other.kind for other in signature.parameters.values()}
         by_position = parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.VAR_POSITIONAL in kinds
         if by_position or parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ConfigError(f"{self.label}(): the context is passed by name; make {name!r} keyword-only (after * or *args)")
+            raise ConfigError(
+                f"{self.label}(): the context is passed by name; make {name!r} keyword-only (after * or *args)"
+            )
         self.context = name
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

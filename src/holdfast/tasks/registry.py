@@ -153,7 +153,8 @@ class Registry:
         # Only functions that the module itself defines: `os:system` must not be reachable as `mymodule:system`.
         if not inspect.isroutine(target) or getattr(target, "__module__", None) != module:
             raise UnknownTask(
-                name, f"module {module!r} defines no such function; check the name, and that this process has the new code"
+                name,
+                f"module {module!r} defines no such function; check the name, and that this process has the new code",
             )
         return cast("Callable[..., Any]", target)
 
