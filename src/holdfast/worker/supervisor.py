@@ -237,7 +237,9 @@ class Supervisor:
         self._adopted.reap({child.process.pid for child in self._children})
         if self._kill_at is not None and self._clock.monotonic() > self._kill_at:
             for child in self._children:
-                logger.warning("worker process %s did not stop in time and was killed", child.process.pid)
+                logger.warning(
+                    "worker process %s did not stop in time and was killed; its jobs are recovered", child.process.pid
+                )
                 child.process.kill()
 
     def _end_handled(self, pid: int, ending: asyncio.Task[None]) -> None:

@@ -64,7 +64,8 @@ def kind(connection: Any) -> str:
         if (home := parent.__module__.partition(".")[0]) in ("asyncpg", "psycopg", "sqlalchemy"):
             return home
     raise ConfigError(
-        f"connection= must be a connection of asyncpg, psycopg 3 or SQLAlchemy, not {type(connection).__name__}"
+        "connection= must be a connection of asyncpg, psycopg 3 or SQLAlchemy, not"
+        f" {type(connection).__module__}.{type(connection).__qualname__}"
     )
 
 
