@@ -73,10 +73,7 @@ REACHED = (
 REGRESSIONS = {
     ("server", 1152): "a sweep whose answer was lost, sent again after its holder had beaten",
     ("bucket", 2680): "a worker that ended before it could write how a run had ended, and went on trying for ever",
-    (
-        "bucket",
-        7486,
-    ): "a process that was stopped during a put, took that for the time of a put, and waited as long for others",
+    ("bucket", 7486): "a process that was stopped during a put, and then waited for others as if each put took as long",
     ("server", 49826): "three jobs in a row that blocked the loop of the one worker that looks for lost claims",
     ("server", 63126): "a checkpoint that was sent again, and whose first sending came after the next one",
     ("server", 107781): "a flow whose cancellation stopped half-way, and whose job failed at adding to it for ever",

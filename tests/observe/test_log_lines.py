@@ -5,12 +5,12 @@ import logging
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 
 import pytest
 
 from holdfast.observe import logs
+from support.eventually import eventually
 from support.http import served
 
 APP = """
@@ -179,8 +179,8 @@ def test_libraries_of_other_commands_are_not_imported(program):
     assert done.stdout.strip() == "[]"
 
 
-def lines_written(code, *, env=None):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+def lines_written(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     return [json.loads(line)["event"] for line in done.stderr.splitlines() if line.startswith("{")]
 
 
@@ -193,17 +193,26 @@ log = logging.getLogger("holdfast")
 """
 
 
-def test_a_line_waits_for_others_but_not_for_long(quiet_again, capsys):
+async def test_a_line_is_written_later_without_another_one(quiet_again, capsys):
     logs.set_up("INFO", "json")
-    log = logging.getLogger("holdfast")
-    log.info("first")
-    log.info("second")
-    (handler,) = logging.getLogger().handlers
-    assert len(handler._lines) == 2 or not handler._lines
-    deadline = time.monotonic() + 30
-    while handler._lines and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()] == ["first", "second"]
+    log, written = logging.getLogger("holdfast"), []
+
+    def both() -> bool:
+        written.extend(json.loads(line)["event"] for line in capsys.readouterr().err.splitlines())
+        return written == ["first", "second"]
+
+    for event in ("first", "second"):
+        log.info(event)
+    await eventually(both)
+
+
+def test_lines_are_written_together(quiet_again, capsys, monkeypatch):
+    monkeypatch.setattr(logs, "LINE_AGE", 3600)
+    logs.set_up("INFO", "json")
+    for number in range(logs.BATCH):
+        assert capsys.readouterr().err == "", "not one by one"
+        logging.getLogger("holdfast").info("line %d", number)
+    assert len(capsys.readouterr().err.splitlines()) == logs.BATCH
 
 
 def test_a_warning_is_written_at_once_after_the_lines_before_it(quiet_again, capsys, monkeypatch):

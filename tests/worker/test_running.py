@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import ConfigError, Context, State, Worker
 from holdfast.app import parts_of
+from holdfast.worker.run.shell import allow_shell
 from support.eventually import eventually
 from support.inside import session_of
 from support.workers import work_off, working
@@ -411,16 +412,20 @@ async def test_a_worker_leaves_nothing_behind_on_the_loop(app, caplog):
     assert not [thread for thread in threading.enumerate() if thread.name == "holdfast-heartbeat"]
 
 
-@pytest.mark.parametrize(("tasks", "slots"), [("async", 100), ("plain", 10), ("both", 10), ("none", 10)], ids=str)
+@pytest.mark.parametrize(
+    ("tasks", "slots"), [("async", 100), ("plain", 10), ("both", 10), ("none", 10), ("async and shell", 10)]
+)
 async def test_a_worker_has_more_slots_if_all_tasks_are_async(app, tasks, slots):
     async def waits() -> None: ...
 
     def computes() -> None: ...
 
-    if tasks in ("async", "both"):
+    if tasks in ("async", "both", "async and shell"):
         app.task(waits)
     if tasks in ("plain", "both"):
         app.task(computes)
+    if tasks == "async and shell":
+        allow_shell(parts_of(app))
     async with app, working(app) as worker:
         await eventually(lambda: worker.holder)
         assert worker.holder.slots == slots

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..core.errors import ConfigError
+from ..core.job import SHELL_TASK
 
 if TYPE_CHECKING:
     from ..core.errors import HoldfastError
@@ -108,7 +109,7 @@ def work(job: Job) -> str:
     """A shell job's command, or the task with its arguments shortened."""
     payload = job.payload
     if isinstance(payload, dict):
-        if job.task == "shell" and isinstance(payload.get("command"), str):  # pyright: ignore[reportUnknownMemberType]
+        if job.task == SHELL_TASK and isinstance(payload.get("command"), str):  # pyright: ignore[reportUnknownMemberType]
             return payload["command"]  # pyright: ignore[reportUnknownVariableType]
         rest = payload.get("*")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         given = [_short(value) for value in (rest if isinstance(rest, list) else ())]  # pyright: ignore[reportUnknownVariableType]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 import msgspec
 
 from ..core.errors import InvalidJob
+from ..core.job import SHELL_TASK
 from ..tasks.options import JOB_OPTIONS, JobOptions
 
 if TYPE_CHECKING:
@@ -64,10 +65,10 @@ def _call(app: Holdfast, given: dict[str, Any]) -> Call[Any]:
             fields[name] = value
     task, args = fields.pop("task", None), fields.pop("args", None)
     shell = {key: fields.pop(key) for key in SHELL_KEYS if key in fields}
-    if task is None or task == "shell":
+    if task is None or task == SHELL_TASK:
         if args is not None:
             raise InvalidJob("'args' needs 'task'; a shell job takes 'command' instead")
-        task, args = "shell", _checked_shell(shell)
+        task, args = SHELL_TASK, _checked_shell(shell)
     elif shell:
         raise InvalidJob(f"only shell jobs can have {', '.join(map(repr, shell))}, not a job of task {task!r}")
     positional, named = _checked_args(args)

@@ -12,7 +12,7 @@ from ..core import step_log as steps
 from ..core.clock import MICROS
 from ..core.damage import damage_of
 from ..core.flow_rules import cancelling
-from ..core.job import TERMINAL, LimitKey, Record, State
+from ..core.job import SHELL_TASK, TERMINAL, LimitKey, Record, State
 from ..core.lifecycle import start_limit
 from ..core.operations import HolderInfo, Where
 from ..core.waiting import Waiting
@@ -216,7 +216,7 @@ def _obstacles(
         )
         return found
     if ":" not in task and not any(task in seen.holder.tasks for seen in serving):
-        hint = "; start one with --shell or without -A" if task == "shell" else ""
+        hint = "; start one with --shell or without -A" if task == SHELL_TASK else ""
         found.append(f"no live worker of queue {queue!r} has task {task!r} registered{hint}")
     if all(0 < seen.holder.slots <= len(seen.jobs) for seen in serving):
         slots = sum(seen.holder.slots for seen in serving)

@@ -30,6 +30,8 @@ UNTIMED = frozenset({State.BLOCKED})
 TERMINAL = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED})
 PRIORITY_MIN, PRIORITY_MAX = -32768, 32767
 """The range of a 16-bit integer: a database's `smallint`."""
+SHELL_TASK = "shell"
+"""The built-in task whose jobs are shell commands."""
 HISTORY_LIMIT = 50
 """Attempts kept in a job's history; the oldest are dropped first."""
 

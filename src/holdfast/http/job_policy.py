@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from ..core.errors import ConfigError, InvalidJob
-from ..core.job import TERMINAL, UNDECODABLE, NewJob
+from ..core.job import SHELL_TASK, TERMINAL, UNDECODABLE, NewJob
 from ..core.operations import Change
 from ..tasks.registry import is_module, named_function
-from ..worker.run.shell import SHELL_TASK
 from .problems import SHELL_REFUSED, TASK_REFUSED, Kind, Refused
 
 if TYPE_CHECKING:

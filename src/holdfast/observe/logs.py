@@ -94,14 +94,14 @@ class BatchHandler(logging.StreamHandler[Any]):
 
     def _write(self) -> None:
         while self._waiting.wait():
-            threading.Event().wait(LINE_AGE)
+            time.sleep(LINE_AGE)
             self._waiting.clear()
             with suppress(OSError, ValueError):  # nobody reads it, or it was closed
                 self.flush()
 
     def _forked(self) -> None:
-        """A child has none of its parent's threads."""
-        self._waiting, self._thread = threading.Event(), None
+        """A child has none of its parent's threads, and writes none of its lines."""
+        self._lines, self._waiting, self._thread = [], threading.Event(), None
 
 
 def log_file(path: str | Path) -> int:

@@ -14,7 +14,7 @@ from ..client.heartbeat import Heartbeat
 from ..client.process_identity import own_process
 from ..client.session import RECOVERY_DELAY
 from ..core.errors import ConfigError, HoldfastError
-from ..core.job import Record
+from ..core.job import SHELL_TASK, Record
 from ..core.lifecycle import Outcome
 from ..core.operations import Holder
 from ..core.settings import ASYNC_CONCURRENCY, DEFAULT_CONCURRENCY, DEFAULT_LEASE, LONG_LEASE, parse
@@ -340,9 +340,10 @@ def _given(name: str, value: float | None) -> Any:
 
 
 def _default_concurrency(registry: Registry) -> int:
-    """Slots that wait on the loop cost little; a thread or process of each slot does not."""
+    """Jobs that wait on the loop cost little. Jobs with a thread or a process of their own, shell jobs too, do not."""
     own = [task for task in registry.tasks.values() if not task.built_in]
-    return ASYNC_CONCURRENCY if own and all(task.run_in == "loop" for task in own) else DEFAULT_CONCURRENCY
+    light = own and SHELL_TASK not in registry.tasks and all(task.run_in == "loop" for task in own)
+    return ASYNC_CONCURRENCY if light else DEFAULT_CONCURRENCY
 
 
 def served_queues(registry: Registry) -> tuple[str, ...]:

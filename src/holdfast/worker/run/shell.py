@@ -17,6 +17,7 @@ from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from ...core.errors import ProcessFailed
+from ...core.job import SHELL_TASK
 from ...core.settings import redact
 from ...tasks.context import Context
 from ...tasks.options import Options
@@ -27,7 +28,6 @@ from ..processes.tree import SHORT_TERM_GRACE, TERM_GRACE, Ending, Tree, unhinde
 if TYPE_CHECKING:
     from ...parts import Parts
 
-SHELL_TASK = "shell"
 PASSED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TZ", "TMPDIR", "TERM", "VIRTUAL_ENV"),
     *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
