@@ -141,7 +141,7 @@ def main() -> None:
     except HoldfastError as error:
         from .printing import error_message
 
-        typer.echo(": ".join(["holdfast", error_message(error), *getattr(error, "__notes__", ())]), err=True)
+        typer.echo("; ".join([f"holdfast: {error_message(error)}", *getattr(error, "__notes__", ())]), err=True)
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)
