@@ -14,8 +14,9 @@ import msgspec
 
 from holdfast.core.clock import SystemClock, fresh_entropy
 from holdfast.core.job import NewJob
-from holdfast.core.lifecycle import Outcome, Rules, settle
+from holdfast.core.lifecycle import Outcome, settle
 from holdfast.core.operations import Ask, Holder
+from holdfast.core.settings import Settings
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.folder import Folder
 from holdfast.store.bucket.timings import Timings
@@ -23,6 +24,7 @@ from holdfast.store.group_commit import GroupCommit
 from holdfast.store.protocol import Batch
 
 PAYLOAD = b'{"a": 1, "b": 2}'
+RULES = Settings().rules
 
 
 class Slow:
@@ -87,7 +89,7 @@ class Queue:
         return claims.records[0]
 
     async def settle(self, record: Any) -> None:
-        end = settle(record, Outcome.succeeded(b"3"), Rules(), nonce=self._entropy.token(), fraction=0.0)
+        end = settle(record, Outcome.succeeded(b"3"), RULES, nonce=self._entropy.token(), fraction=0.0)
         assert await self.commit.settle(end)
 
     async def close(self) -> None:
@@ -206,7 +208,7 @@ async def at_depth(folder: str, depth: int, rounds: int, **filling: Any) -> dict
     for _ in range(rounds):
         answers = await queue.store.write(Batch(asks=[Ask(queue._holder, ("q",), 1000, queue._entropy.token())]))
         ends = [
-            settle(r, Outcome.succeeded(b"3"), Rules(), nonce=queue._entropy.token(), fraction=0.0)
+            settle(r, Outcome.succeeded(b"3"), RULES, nonce=queue._entropy.token(), fraction=0.0)
             for r in answers.asks[0].records
         ]
         await queue.store.write(Batch(settles=ends))

@@ -26,8 +26,9 @@ from holdfast.app import parts_of
 from holdfast.client.search import Filter
 from holdfast.core.clock import fresh_entropy
 from holdfast.core.job import NewJob
-from holdfast.core.lifecycle import Outcome, Rules, settle
+from holdfast.core.lifecycle import Outcome, settle
 from holdfast.core.operations import Ask, Holder
+from holdfast.core.settings import Settings
 from holdfast.store.protocol import Batch
 
 from .process import ROOT
@@ -37,6 +38,7 @@ HOLDER = Holder("bench:bulk", 3600.0)
 TRACEBACK = "Traceback (most recent call last):\n" + '  File "/srv/shop/orders.py", line 12, in charge\n' * 8
 BATCH = 1000
 entropy = fresh_entropy()
+RULES = Settings().rules
 
 
 async def make_dead(app: Holdfast, count: int) -> None:
@@ -50,7 +52,7 @@ async def make_dead(app: Holdfast, count: int) -> None:
         )
         asked = await store.write(Batch(asks=[Ask(HOLDER, ("money",), size, entropy.token())]))
         failed = Outcome.failed("ValueError: order 7001 has no address", TRACEBACK)
-        ends = [settle(one, failed, Rules(), nonce=entropy.token(), fraction=0.0) for one in asked.asks[0].records]
+        ends = [settle(one, failed, RULES, nonce=entropy.token(), fraction=0.0) for one in asked.asks[0].records]
         assert all((await store.write(Batch(settles=ends))).settles)
 
 

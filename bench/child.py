@@ -5,7 +5,9 @@ Only the standard library: this runs in the peers' environments too.
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +25,11 @@ def wait_for_go() -> None:
 
 def wait_for_stop() -> None:
     sys.stdin.readline()
+
+
+def text(size: int) -> str:
+    """Text that does not compress, as large payloads often are."""
+    return base64.b64encode(os.urandom(size)).decode()[:size]
 
 
 def serve(commands: dict[str, Callable[..., dict[str, Any]]]) -> None:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import look
 from .measure import quantile
 from .process import BenchError, Child
 
 PAUSES = (1.2, 2.0)
 """Seconds between jobs when latency is measured: long enough for every worker to have gone to sleep again."""
-IDLE_AFTER = 4.0
-"""Seconds after its first job at which a worker counts as idle."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +74,9 @@ class Contender:
             raise BenchError(f"{self.module}: {len(found)} of {count} jobs arrived")
         return quantile(found, 0.5), quantile(found, 0.99)
 
-    def idle(self, folder: Path, command: list[str], waiting: Callable[[], int], seconds: float) -> tuple[float, float]:
-        """Megabytes and CPU per cent of a worker that was started as its users start it, and has run one job."""
+    @contextmanager
+    def shell_worker(self, folder: Path, command: list[str], waiting: Callable[[], int]) -> Iterator[Child]:
+        """A worker that was started as its users start it, and has run one job."""
         self.fill(folder, count=1)
         with Child(command, self.env(folder)) as worker:
             deadline = time.monotonic() + 30
@@ -87,11 +85,11 @@ class Contender:
                 if time.monotonic() > deadline:
                     raise worker.trouble("did not run its job")
                 time.sleep(0.05)
-            time.sleep(IDLE_AFTER)
-            pid = look.working_process(worker.pid)
-            start, before = time.monotonic(), look.cpu_seconds(pid)
-            time.sleep(seconds)
-            used = look.cpu_seconds(pid) - before
-            percent = 100 * used / (time.monotonic() - start)
-            worker.check_alive()
-            return look.resident_megabytes(pid), percent
+            yield worker
+
+    @contextmanager
+    def ready_worker(self, folder: Path, **request: Any) -> Iterator[Child]:
+        """A worker inside a process of the benchmark that waits for jobs."""
+        with self.start(folder, do="worker", **request) as worker:
+            worker.wait_until_ready()
+            yield worker

@@ -32,8 +32,9 @@ def _environment(base: str, name: str, folder_name: str) -> str:
         print(f"Installing the peers of requirements/{name}.txt ...", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([base, "-m", "venv", str(folder)], check=True)
-        install = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--require-hashes"]
-        subprocess.run([*install, "-r", str(requirements)], check=True)
+        pip = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        # The lock is whole; without --no-deps pip 23 refuses `psycopg[pool]`, which one of these needs, as not pinned.
+        subprocess.run([*pip, "install", "--require-hashes", "--no-deps", "-r", str(requirements)], check=True)
         stamp.write_text(wanted, encoding="ascii")
     return str(python)
 

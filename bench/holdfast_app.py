@@ -25,3 +25,12 @@ def nothing_in_thread() -> int:
 @app.task
 async def stamp(sent: int) -> None:
     latencies.append((time.monotonic_ns() - sent) / 1e9)
+
+
+@app.task
+async def take(text: str) -> None: ...
+
+
+@app.task
+async def joined(one: int, two: int) -> int:
+    return one + two

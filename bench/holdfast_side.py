@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import sys
 import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from holdfast import Worker
+from holdfast import Flow, Holdfast, Job, Worker
+from holdfast.app import parts_of
+from holdfast.core.clock import SystemClock
 from holdfast.core.job import Record
 from holdfast.core.operations import Settlement
-from holdfast.observe.events import Events
+from holdfast.store.open import open_store
 
 from . import child
-from .holdfast_app import app, latencies, nothing, nothing_in_thread, stamp
+from .holdfast_app import app, joined, latencies, nothing, nothing_in_thread, stamp, take
+from .process import ROOT
 
 WARM_UP = 50
+STRAGGLERS = 60.0
+"""Seconds after the end of the last job for which others are waited for."""
+FLOW_CONCURRENCY = 100
 
 
 def enqueue(how: str, count: int) -> dict[str, Any]:
@@ -57,33 +67,149 @@ def _enqueue_sync(count: int) -> dict[str, Any]:
 
 def fill(count: int, *, thread: bool = False) -> dict[str, Any]:
     """Jobs to be run later, in bulk."""
-    task = nothing_in_thread if thread else nothing
 
     async def run() -> None:
         async with app:
-            for start in range(0, count, 1000):
-                await app.enqueue_many([app.call(task) for _ in range(min(1000, count - start))])
+            await _fill(count, thread=thread)
 
     asyncio.run(run())
     return {"jobs": count}
 
 
-class Finish(Events):
-    """Notes when the last settlement was written; everything else stays as it is."""
+async def _fill(count: int, *, thread: bool) -> list[str]:
+    """The ids of the new jobs."""
+    task, ids = nothing_in_thread if thread else nothing, list[str]()
+    for start in range(0, count, 1000):
+        handles = await app.enqueue_many([app.call(task) for _ in range(min(1000, count - start))])
+        ids += [handle.id for handle in handles]
+    return ids
+
+
+def watched(count: int, *, thread: bool) -> dict[str, Any]:
+    """Jobs for a worker of another process; the seconds from the first claim to the last end, as the store has them."""
+
+    async def run() -> float:
+        async with app:
+            ids = await _fill(count, thread=thread)
+            child.wait_for_go()
+            while (await app.job(ids[-1])).finished_at is None:  # noqa: ASYNC110  # a listener would cost the store more
+                await asyncio.sleep(0.1)
+            deadline = time.monotonic() + STRAGGLERS
+            while (counts := (await app.stats()).counts)["succeeded"] < count:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"of {count} jobs, {STRAGGLERS:g} s after the last one: {counts}")
+                await asyncio.sleep(0.1)
+            jobs = [job async for job in _all_jobs()]
+            start = min(job.started_at for job in jobs if job.started_at is not None)
+            end = max(job.finished_at for job in jobs if job.finished_at is not None)
+            return (end - start).total_seconds()
+
+    return {"seconds": asyncio.run(run()), "jobs": count}
+
+
+async def _all_jobs() -> AsyncIterator[Job]:
+    cursor: str | None = None
+    while True:
+        page = await app.jobs(limit=1000, cursor=cursor)
+        for job in page.jobs:
+            yield job
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def waiting() -> dict[str, Any]:
+    """How many jobs have not succeeded yet."""
+
+    async def run() -> int:
+        async with app:
+            counts = (await app.stats()).counts
+            return sum(counts.values()) - counts["succeeded"]
+
+    return {"jobs": asyncio.run(run())}
+
+
+def payloads(count: int, size: int) -> dict[str, Any]:
+    """Large jobs by one `enqueue_many`; the arguments share one text, so that only the library's copies count."""
+    text = child.text(size)
+
+    async def run() -> float:
+        async with app:
+            await take.enqueue("")
+            child.wait_for_go()
+            start = time.perf_counter()
+            await app.enqueue_many([app.call(take, text) for _ in range(count)])
+            took = time.perf_counter() - start
+            child.wait_for_go()
+            return took
+
+    return {"seconds": asyncio.run(run())}
+
+
+def flows(count: int) -> dict[str, Any]:
+    """Seconds to enqueue and to run flows, and the store calls of one flow on its own."""
+    calls = asyncio.run(_flow_calls())
+
+    finish = Finish()
+
+    async def run() -> tuple[float, float]:
+        async with app:
+            await app.enqueue_flow(_flow(nothing, joined))
+            await Worker(app, concurrency=FLOW_CONCURRENCY, until_idle=True).run()
+            start = time.perf_counter()
+            for _ in range(count):
+                await app.enqueue_flow(_flow(nothing, joined))
+            middle = time.perf_counter()
+            finish.jobs, began = 0, time.monotonic()
+            await Worker(app, concurrency=FLOW_CONCURRENCY, until_idle=True).run()
+            if finish.jobs != 3 * count:
+                raise RuntimeError(f"{finish.jobs} of {3 * count} jobs were run")
+            return middle - start, finish.last - began
+
+    to_enqueue, to_run = asyncio.run(run())
+    return {"enqueue": to_enqueue, "run": to_run, **calls}
+
+
+def _flow(first: Any, then: Any) -> Flow:
+    flow = Flow()
+    flow.add(then, flow.add(first).result, flow.add(first).result)
+    return flow
+
+
+async def _flow_calls() -> dict[str, int]:
+    sys.path.insert(0, str(ROOT / "tests"))
+    from support.store_calls import counting
+
+    counts: Counter[str] = Counter()
+    counted = Holdfast(counting(open_store(os.environ["HOLDFAST_URL"], SystemClock()), counts))
+    tasks = counted.task(nothing.fn, name="nothing"), counted.task(joined.fn, name="joined")
+    async with counted:
+        counts.clear()
+        await counted.enqueue_flow(_flow(*tasks))
+        enqueued = counts.total()
+        await Worker(counted, until_idle=True).run()
+        return {"enqueue_calls": enqueued, "run_calls": counts.total() - enqueued}
+
+
+class Finish:
+    """Notes how many settlements were written, and when the last one was."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.jobs, self.last = 0, 0.0
+        events = parts_of(app).events
+        settled = events.settled
 
-    def settled(self, record: Record, end: Settlement, began: float | None = None) -> None:
-        super().settled(record, end, began)
-        self.jobs += 1
-        self.last = time.monotonic()
+        def note(record: Record, end: Settlement, began: float | None = None) -> None:
+            settled(record, end, began)
+            self.jobs += 1
+            self.last = time.monotonic()
+
+        events.settled = note
 
 
 def work(concurrency: int) -> dict[str, Any]:
     """Run everything that is there; leases, heartbeat, fences, retries and results as any worker has them."""
-    finish = app.events = Finish()
+    finish = Finish()
 
     async def run() -> None:
         async with app:
@@ -126,4 +252,15 @@ def produce(count: int, pauses: tuple[float, float]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    child.serve({"enqueue": enqueue, "fill": fill, "work": work, "worker": worker, "produce": produce})
+    commands: dict[str, Callable[..., dict[str, Any]]] = {
+        "enqueue": enqueue,
+        "fill": fill,
+        "watched": watched,
+        "waiting": waiting,
+        "payloads": payloads,
+        "flows": flows,
+        "work": work,
+        "worker": worker,
+        "produce": produce,
+    }
+    child.serve(commands)

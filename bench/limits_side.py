@@ -14,8 +14,9 @@ from typing import Any
 
 from holdfast.core.clock import SystemClock, fresh_entropy
 from holdfast.core.job import LimitKey, NewJob, Record
-from holdfast.core.lifecycle import Outcome, Rules, settle
+from holdfast.core.lifecycle import Outcome, settle
 from holdfast.core.operations import Ask, Claims, Holder, Settlement
+from holdfast.core.settings import Settings
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch, Store
 
@@ -26,6 +27,7 @@ QUEUES = ("default",)
 HOLDER, OTHER = Holder("bench:claims", 3600.0), Holder("bench:holds", 3600.0)
 PAYLOAD = b'{"n":1}'
 entropy = fresh_entropy()
+RULES = Settings().rules
 
 Fill = Callable[[int, int], list[NewJob]]
 """Jobs from one number up to another."""
@@ -154,7 +156,7 @@ async def _write(store: Store, ends: Sequence[Settlement], limit: int) -> tuple[
 
 def _ends(records: Sequence[Record]) -> list[Settlement]:
     return [
-        settle(one, Outcome.succeeded(b"1"), Rules(), nonce=entropy.token(), fraction=0.0) for one in records
+        settle(one, Outcome.succeeded(b"1"), RULES, nonce=entropy.token(), fraction=0.0) for one in records
     ]  # fmt: skip
 
 

@@ -32,13 +32,15 @@ class Figures:
     def __init__(self, figures: Sequence[Figure] = ()) -> None:
         self.all = list(figures)
 
-    def of(self, scenario: str, who: str, unit: str = "") -> Figure:
-        for figure in self.all:
-            if figure.scenario == scenario and figure.who == who:
-                return figure
-        figure = Figure(scenario, who, unit)
-        self.all.append(figure)
-        return figure
+    def of(self, scenario: str, who: str) -> Figure:
+        """A figure; one without values if it was not measured."""
+        return next((one for one in self.all if (one.scenario, one.who) == (scenario, who)), Figure(scenario, who, ""))
+
+    def add(self, scenario: str, who: str, unit: str, value: float | None) -> None:
+        figure = self.of(scenario, who)
+        if not figure.values:
+            self.all.append(figure := Figure(scenario, who, unit))
+        figure.values.append(value)
 
     def by_scenario(self) -> list[Figure]:
         """All figures, those of one scenario together, in the order in which scenarios and contenders first came."""

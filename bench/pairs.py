@@ -21,7 +21,9 @@ from typing import Any
 
 from .process import ROOT
 
-COUNTS = {"async": 20_000, "plain functions": 5_000, "one at a time": 3_000, "flow of three": 300}
+COUNTS = {
+    "async": 20_000, "plain functions": 5_000, "one at a time": 3_000, "blocking caller": 3_000, "flow of three": 300
+}  # fmt: skip
 """Jobs or flows of each kind. Engines that are slower get half."""
 STORES = ("sqlite", "postgres", "redis", "folder")
 SLOW = ("postgres", "folder")

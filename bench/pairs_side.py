@@ -47,6 +47,8 @@ async def main(kind: str, url: str, count: int) -> None:
         elif kind == "one at a time":
             for _ in range(count):
                 await quick.enqueue()
+        elif kind == "blocking caller":
+            await asyncio.to_thread(lambda: [quick.sync.enqueue() for _ in range(count)])
         else:
             for _ in range(count // BULK):
                 await app.enqueue_many([app.call(plain if kind == "plain functions" else quick) for _ in range(BULK)])

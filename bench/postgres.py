@@ -10,14 +10,17 @@ from typing import Any
 
 import asyncpg
 
+from . import rows
 from .contender import Contender
 from .environment import newer_python_of, own_versions, python_of, versions_in
+from .idle import Traffic, postgres_traffic
 from .process import ROOT
+from .rows import HOLDFAST, RAW, RAW_BLOCKING, SYNC, THREADS
 from .scale import Scale
 from .scenario import Scenario, Values
 
-HOLDFAST, RAW = "Holdfast", "raw loop"
 PGQUEUER, PROCRASTINATE, SAQ, OBAN = "pgqueuer", "Procrastinate", "SAQ", "Oban"
+PROCRASTINATE_PLAIN, PROCRASTINATE_BLOCKING = "Procrastinate, plain functions", "Procrastinate, blocking"
 CONCURRENCY = 100
 DURABILITY = dict.fromkeys((HOLDFAST, RAW, PGQUEUER, PROCRASTINATE, SAQ, OBAN), "fsync=on, synchronous_commit=on")
 SINGLES, GROUPED, BULK = "enqueue, one at a time", "enqueue, 100 at once", "enqueue, 1,000 in bulk"
@@ -69,10 +72,18 @@ class Postgres:
             asyncio.run(self._execute("CHECKPOINT"))
         return self.server.url.removesuffix("/postgres") + f"/{name}"
 
-    async def _execute(self, statement: str) -> None:
+    async def _execute(self, statement: str) -> Any:
+        """In a database that is not measured; the first value of the answer, if there is one."""
         connection = await asyncpg.connect(self.server.url)
-        await connection.execute(statement)
-        await connection.close()
+        try:
+            return await connection.fetchval(statement)
+        finally:
+            await connection.close()
+
+    def _traffic(self, folder: Path) -> Traffic:
+        name = self.url(folder).rpartition("/")[2]
+        count = f"SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = '{name}'"
+        return postgres_traffic(lambda: asyncio.run(self._execute(count)))
 
     def versions(self) -> dict[str, str]:
         ours = own_versions(["holdfast", "asyncpg", "msgspec"])
@@ -85,6 +96,7 @@ class Postgres:
 
     def scenarios(self, scale: Scale) -> list[Scenario]:
         peers = scale.run_peers
+        defer = [self.peers, "-m", "procrastinate", "--app=bench.peers.procrastinate_side.app", "defer", "nothing"]
         return [
             self._enqueue(SINGLES, "singles", 1, scale.singles // 2, tuple(self.others)),
             self._enqueue(GROUPED, "callers", 100, scale.grouped, tuple(self.others)),
@@ -95,8 +107,15 @@ class Postgres:
                 {
                     HOLDFAST: lambda folder: self._run(self.holdfast, folder, 1, scale.run, concurrency=CONCURRENCY),
                     RAW: lambda folder: self.raw.rate(folder, do="work", count=scale.run),
+                    THREADS: lambda folder: self._run(
+                        self.holdfast, folder, 1, scale.run_peers, concurrency=CONCURRENCY, thread=True
+                    ),
+                    **rows.at_defaults(self.holdfast, scale.run // 2),
                     PGQUEUER: lambda folder: self._run(self.others[PGQUEUER], folder, 1, scale.run),
                     PROCRASTINATE: lambda folder: self._run(self.others[PROCRASTINATE], folder, 1, peers // 2),
+                    PROCRASTINATE_PLAIN: lambda folder: self._run(
+                        self.others[PROCRASTINATE], folder, 1, peers // 4, thread=True
+                    ),
                     **{
                         who: lambda folder, who=who: self._run(
                             self.others[who], folder, 1, peers // 2, count=peers // 2
@@ -114,6 +133,17 @@ class Postgres:
                 },
             ),
             self._latency(scale),
+            rows.idle_worker(
+                self.holdfast,
+                scale.idle,
+                {who: one.ready_worker for who, one in self.others.items()},
+                self._traffic,
+            ),
+            rows.payloads(
+                {HOLDFAST: self.holdfast, RAW: self.raw, PGQUEUER: self.others[PGQUEUER]}, scale.payloads, self._pid()
+            ),
+            rows.flows(self.holdfast, scale.flows, self.raw),
+            rows.command(self.holdfast, scale.imports, Procrastinate=(self.others[PROCRASTINATE], defer)),
             *[self._depth(depth, scale.depth_rounds) for depth in scale.depths],
         ]
 
@@ -126,18 +156,27 @@ class Postgres:
             few = count if how == "bulk" else min(count, 2000 if how == "singles" else 10_000)
             return lambda folder: self.others[who].rate(folder, do="enqueue", how=how, count=few)
 
-        return Scenario(
-            name,
-            "jobs/s",
-            {
-                HOLDFAST: lambda folder: self.holdfast.rate(folder, do="enqueue", how=how, count=count),
-                RAW: lambda folder: self.raw.rate(folder, do="enqueue", count=count, per_transaction=per),
-                **{who: peer(who) for who in peers},
-            },
-        )
+        ours: dict[str, rows.Measure] = {
+            HOLDFAST: lambda folder: self.holdfast.rate(folder, do="enqueue", how=how, count=count),
+            RAW: lambda folder: self.raw.rate(folder, do="enqueue", count=count, per_transaction=per),
+        }
+        if how == "singles":
+            procrastinate = self.others[PROCRASTINATE]
+            ours[SYNC] = lambda folder: self.holdfast.rate(folder, do="enqueue", how="sync", count=count)
+            ours[RAW_BLOCKING] = lambda folder: self.raw.rate(folder, do="enqueue_blocking", count=count)
+            ours[PROCRASTINATE_BLOCKING] = lambda folder: procrastinate.rate(
+                folder, do="enqueue", how="sync", count=min(count, 2000)
+            )
+        return Scenario(name, "jobs/s", {**ours, **{who: peer(who) for who in peers}})
 
-    def _run(self, one: Contender, folder: Path, processes: int, jobs: int, **request: Any) -> float:
-        one.fill(folder, count=jobs)
+    def _pid(self) -> int:
+        assert self.server.process is not None
+        return self.server.process.pid
+
+    def _run(
+        self, one: Contender, folder: Path, processes: int, jobs: int, *, thread: bool = False, **request: Any
+    ) -> float:
+        one.fill(folder, count=jobs, **({"thread": True} if thread else {}))
         return one.run_rate(folder, processes, jobs, do="work", **request)
 
     def _latency(self, scale: Scale) -> Scenario:

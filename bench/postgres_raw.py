@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
+import psycopg
 
 from holdfast.core.clock import fresh_entropy
 from holdfast.store.postgres import PostgresStore
@@ -22,6 +25,8 @@ from . import child
 BATCH = 100
 NEW = ("default", "nothing", b"{}", 5)
 """What every job says, bound as any program binds what it writes."""
+BLOCKING_NAMES = ("id", "queue", "task", "payload", "max_attempts", "now")
+"""What psycopg calls $1 to $6 of ONE."""
 ONE = """
 INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts, created_at)
 VALUES (nextval('holdfast.job_seq'), $1, $2, $3, 'queued', 0, $6, $4, 'json', $5, $6)
@@ -86,6 +91,48 @@ def enqueue(count: int, per_transaction: int) -> dict[str, Any]:
     return {"seconds": asyncio.run(run()), "jobs": count}
 
 
+def enqueue_blocking(count: int) -> dict[str, Any]:
+    """One `INSERT` per commit by psycopg, without an event loop."""
+    statement = re.sub(r"\$(\d)", lambda found: f"%({BLOCKING_NAMES[int(found[1]) - 1]})s", ONE)
+
+    async def make() -> None:
+        await (await _open()).close()
+
+    asyncio.run(make())
+    with psycopg.connect(os.environ["BENCH_URL"], autocommit=True) as connection, connection.cursor() as cursor:
+
+        def insert(ids: list[str]) -> None:
+            for id in ids:
+                cursor.execute(statement, dict(zip(BLOCKING_NAMES, (id, *NEW, _now()), strict=True)), prepare=True)
+
+        insert(_ids(50))
+        new = _ids(count)
+        child.wait_for_go()
+        start = time.perf_counter()
+        insert(new)
+        return {"seconds": time.perf_counter() - start, "jobs": count}
+
+
+def payloads(count: int, size: int) -> dict[str, Any]:
+    """Large jobs, one per commit."""
+    text = child.text(size).encode()
+    queue, task, _, attempts = NEW
+
+    async def run() -> float:
+        connection = await _open()
+        one, ids = await connection.prepare(ONE), _ids(count)
+        child.wait_for_go()
+        start = time.perf_counter()
+        for id in ids:
+            await one.fetch(id, queue, task, text, attempts, _now())
+        took = time.perf_counter() - start
+        child.wait_for_go()
+        await connection.close()
+        return took
+
+    return {"seconds": asyncio.run(run())}
+
+
 def work(count: int) -> dict[str, Any]:
     async def run() -> tuple[int, float]:
         connection = await _open()
@@ -132,4 +179,11 @@ def depth(depth: int, rounds: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    child.serve({"enqueue": enqueue, "work": work, "depth": depth})
+    commands: dict[str, Callable[..., dict[str, Any]]] = {
+        "enqueue": enqueue,
+        "enqueue_blocking": enqueue_blocking,
+        "payloads": payloads,
+        "work": work,
+        "depth": depth,
+    }
+    child.serve(commands)

@@ -9,8 +9,11 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
+
+from . import look
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 600.0
@@ -21,17 +24,25 @@ class BenchError(Exception):
     """A process did not do what it was started for."""
 
 
+def environment(more: Mapping[str, str]) -> dict[str, str]:
+    """What a measured process finds in its environment: this checkout, and no setting of whoever measures."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
+    return {**inherited, "PYTHONPATH": str(ROOT / "src"), **more}
+
+
 class Child:
-    """One process of its own session; leaving the `with` block ends it and what it started."""
+    """One process of its own session; leaving the `with` block ends it and what it started.
+
+    What it writes to standard error goes to a file.
+    """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  # closed by __exit__
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
         self._command = command
         self._process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**inherited, **env},
+            env=environment(env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -52,8 +63,16 @@ class Child:
         self._errors.close()
 
     def _end(self) -> None:
-        """Kill the process group, which is this child's own: until it is waited for, its number is taken."""
+        """Kill the process group, which is this child's own, and descendants in sessions of their own (workers).
+
+        Until a process is waited for, its number is taken: the child is stopped first, so that it waits for none.
+        """
         if self._process.poll() is None:
+            os.kill(self.pid, signal.SIGSTOP)
+            descendants = look.family(self.pid)[1:]
+            for pid in descendants:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
 

@@ -101,6 +101,18 @@ def enqueue(count: int, per_transaction: int) -> dict[str, Any]:
     return {"seconds": took, "jobs": count}
 
 
+def payloads(count: int, size: int) -> dict[str, Any]:
+    """Large jobs, one per transaction."""
+    connection = connect()
+    text = child.text(size).encode()
+    new = [(id, at, text, now) for id, at, _, now in rows(count)]
+    child.wait_for_go()
+    took = insert(connection, new, 1)
+    child.wait_for_go()
+    connection.close()
+    return {"seconds": took}
+
+
 def work(count: int) -> dict[str, Any]:
     connection = connect()
     insert(connection, rows(count), 1000)
@@ -111,4 +123,4 @@ def work(count: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    child.serve({"enqueue": enqueue, "work": work})
+    child.serve({"enqueue": enqueue, "payloads": payloads, "work": work})

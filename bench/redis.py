@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from . import rows
 from .contender import Contender
 from .environment import own_versions, python_of, versions_in
+from .idle import redis_traffic
 from .process import ROOT
+from .rows import HOLDFAST, RAW, SYNC, THREADS
 from .scale import Scale
 from .scenario import Scenario, Values
 
-HOLDFAST, RAW, SYNC = "Holdfast", "raw loop", "Holdfast, app.sync"
 PEERS = {
     "SAQ": "redis_saq",
     "arq": "redis_arq",
@@ -27,6 +29,10 @@ PEERS = {
 SAFE = ("SAQ", "arq", "taskiq (streams, results)", "streaq", "Dramatiq", "RQ")
 """Those that keep a job until it has ended; whether they find it again by themselves is another matter."""
 ASYNC = ("SAQ", "arq", "taskiq (streams, results)", "streaq")
+PLAIN = ("Dramatiq", "Huey", "RQ", "Celery")
+"""Those that run plain functions and enqueue with a blocking call."""
+IDLE = ("SAQ", "taskiq (streams, results)", "Dramatiq", "Huey")
+FLOWS = ("RQ", "Celery")
 SLOW = {"RQ": 5, "arq": 2, "streaq": 2, "Celery": 2}
 """By how much fewer jobs they are given."""
 CONCURRENCY = 100
@@ -99,6 +105,10 @@ class Redis:
                 {
                     HOLDFAST: lambda folder: self._run(self.holdfast, folder, 1, scale.run, concurrency=CONCURRENCY),
                     RAW: lambda folder: self.raw.rate(folder, do="work", count=scale.run),
+                    THREADS: lambda folder: self._run(
+                        self.holdfast, folder, 1, scale.run_peers, concurrency=CONCURRENCY, thread=True
+                    ),
+                    **rows.at_defaults(self.holdfast, scale.run // 2),
                     **{who: self._run_peer(who, scale.run_peers // SLOW.get(who, 1)) for who in PEERS},
                 },
             ),
@@ -108,6 +118,19 @@ class Redis:
                 {HOLDFAST: lambda folder: self._run(self.holdfast, folder, 2, scale.run, concurrency=CONCURRENCY)},
             ),
             self._latency(scale),
+            rows.idle_worker(
+                self.holdfast,
+                scale.idle,
+                {who: self.others[who].ready_worker for who in IDLE},
+                lambda _: redis_traffic(self.server.port),
+            ),
+            rows.payloads(
+                {HOLDFAST: self.holdfast, RAW: self.raw, "Huey": self.others["Huey"]},
+                scale.payloads,
+                self.server.process.pid,
+            ),
+            rows.flows(self.holdfast, scale.flows, self.raw, **{who: self.others[who] for who in FLOWS}),
+            rows.command(self.holdfast, scale.imports, **self._commands()),
             *[self._depth(depth, scale.depth_rounds) for depth in scale.depths],
             Scenario(
                 MEMORY,
@@ -129,8 +152,20 @@ class Redis:
             ours[SYNC] = lambda folder: self.holdfast.rate(folder, do="enqueue", how="sync", count=count)
         return Scenario(name, "jobs/s", {**ours, **{who: peer(who) for who in peers}})
 
-    def _run(self, one: Contender, folder: Path, processes: int, jobs: int, **request: Any) -> float:
-        one.fill(folder, count=jobs)
+    def _commands(self) -> dict[str, tuple[Contender, list[str]]]:
+        scripts, url = Path(self.peers).parent, f"redis://127.0.0.1:{self.server.port}"
+        return {
+            "RQ": (self.others["RQ"], [str(scripts / "rq"), "enqueue", "--url", url, "bench.peers.redis_rq.nothing"]),
+            "Celery": (
+                self.others["Celery"],
+                [self.peers, "-m", "celery", "-A", "bench.peers.redis_celery:app", "call", "nothing"],
+            ),
+        }
+
+    def _run(
+        self, one: Contender, folder: Path, processes: int, jobs: int, *, thread: bool = False, **request: Any
+    ) -> float:
+        one.fill(folder, count=jobs, **({"thread": True} if thread else {}))
         return one.run_rate(folder, processes, jobs, do="work", **request)
 
     def _run_peer(self, who: str, jobs: int) -> Callable[[Path], float]:

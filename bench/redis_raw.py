@@ -48,7 +48,7 @@ def names(count: int) -> list[str]:
     return [entropy.uuid7(now + number) for number in range(count)]
 
 
-def insert(client: Redis, ids: list[str], per_trip: int) -> float:
+def insert(client: Redis, ids: list[str], per_trip: int, payload: bytes = PAYLOAD) -> float:
     """Jobs with number, id, body, place in their queue and count, as Holdfast keeps them; the seconds that it took."""
     number = int(client.get("same:seq") or 0)
     start = time.perf_counter()
@@ -60,7 +60,7 @@ def insert(client: Redis, ids: list[str], per_trip: int) -> float:
             chunk = number // 256
             pipe.incr("same:seq")
             pipe.hsetnx("same:ids", id, number)
-            pipe.hset(f"same:jobs:{chunk}", number, PAYLOAD)
+            pipe.hset(f"same:jobs:{chunk}", number, payload)
             pipe.zadd("same:chunks", {chunk: chunk})
             pipe.zadd("same:ready", {f"{now}{number:010}": 0})
             pipe.hincrby("same:counts", "default", 1)
@@ -74,6 +74,16 @@ def enqueue(count: int, per_transaction: int) -> dict[str, Any]:
     ids = names(count)
     child.wait_for_go()
     return {"seconds": insert(client, ids, per_transaction), "jobs": count}
+
+
+def payloads(count: int, size: int) -> dict[str, Any]:
+    """Large jobs, one per round trip."""
+    client, ids, text = connect(), names(count), child.text(size).encode()
+    insert(client, names(1), 1)
+    child.wait_for_go()
+    took = insert(client, ids, 1, text)
+    child.wait_for_go()
+    return {"seconds": took}
 
 
 def fill(client: Redis, count: int) -> None:
@@ -144,4 +154,5 @@ def memory(count: int, payload: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    child.serve({"enqueue": enqueue, "work": work, "depth": depth, "memory": memory})
+    commands = {"enqueue": enqueue, "payloads": payloads, "work": work, "depth": depth, "memory": memory}
+    child.serve(commands)

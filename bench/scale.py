@@ -19,13 +19,19 @@ class Scale:
     latency: int
     """Jobs enqueued with pauses, to an idle worker."""
     latency_peers: int
+    seconds: float
+    """Seconds of a rate that is not of a fixed number of jobs."""
     idle: float
-    """Seconds over which an idle worker's CPU time is measured."""
+    """Seconds over which an idle worker is watched."""
     depths: tuple[int, ...]
     depth_rounds: int
     """Rounds of 1,000 jobs claimed and settled at each depth."""
     imports: int
-    """Fresh interpreters per repeat."""
+    """Fresh interpreters per repeat; runs of a command."""
+    payloads: int
+    """Jobs of 1 MB."""
+    flows: int
+    """Flows of three jobs."""
 
 
 FULL = Scale(
@@ -36,10 +42,13 @@ FULL = Scale(
     run_peers=10_000,
     latency=40,
     latency_peers=20,
-    idle=10.0,
+    seconds=10.0,
+    idle=30.0,
     depths=(1_000, 100_000, 1_000_000),
     depth_rounds=20,
     imports=7,
+    payloads=500,
+    flows=500,
 )
 QUICK = Scale(
     repeats=1,
@@ -49,8 +58,11 @@ QUICK = Scale(
     run_peers=1_000,
     latency=6,
     latency_peers=3,
+    seconds=5.0,
     idle=5.0,
     depths=(1_000, 10_000, 50_000),
     depth_rounds=5,
-    imports=7,
+    imports=3,
+    payloads=20,
+    flows=50,
 )

@@ -41,11 +41,11 @@ def run(scenarios: Sequence[Scenario], repeats: int, folder: Path) -> tuple[Figu
                 except BenchError as error:
                     troubles.append(f"{where}: {error}")
                     print(f"{where}: FAILED\n{error}", file=sys.stderr)
-                    figures.of(scenario.name, who, scenario.unit).values.append(None)
+                    figures.add(scenario.name, who, scenario.unit, None)
                     continue
                 values = found if isinstance(found, dict) else {"": found}
                 for part, value in values.items():
                     name, unit = part.rsplit(", ", 1) if part else (scenario.name, scenario.unit)
-                    figures.of(name, who, unit).values.append(value)
+                    figures.add(name, who, unit, value)
                     print(f"{where}{f' · {name}' if part else ''}: {number(value)} {unit}", file=sys.stderr)
     return figures, troubles

@@ -7,16 +7,19 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from . import rows
 from .contender import Contender
 from .environment import own_versions, python_of, versions_in
-from .process import BenchError
+from .process import BenchError, Child
+from .rows import HOLDFAST, RAW, SYNC, THREADS
 from .scale import Scale
 from .scenario import Scenario, Values
 
-HOLDFAST, THREADS, HUEY, RAW = "Holdfast", "Holdfast, thread tasks", "Huey", "raw loop"
+HUEY = "Huey"
 LITEQUEUE, LITEQUEUE_SHIPPED = "litequeue", "litequeue, as shipped (not synced)"
 FILE = "jobs.db"
 CONCURRENCY = 100
@@ -32,10 +35,9 @@ DURABILITY = {
 }
 
 SINGLES, GROUPED, BULK = "enqueue, one at a time", "enqueue, 100 at once", "enqueue, 1,000 in bulk"
-SYNC = "Holdfast, app.sync"
 RUN_ONE, RUN_TWO = "run, one worker process", "run, two worker processes"
 P50, P99 = "idle latency, median", "idle latency, 99 %"
-MEMORY, CPU, IMPORT = "idle worker, memory", "idle worker, CPU", "import, beyond asyncio"
+IMPORT = "import, beyond asyncio"
 
 
 def depth_name(depth: int) -> str:
@@ -72,7 +74,10 @@ class Sqlite:
             self._run_one(scale),
             self._run_two(scale),
             self._latency(scale),
-            self._idle(scale),
+            rows.idle_worker(self.holdfast, scale.idle, {HUEY: self._idle_huey}),
+            rows.payloads({HOLDFAST: self.holdfast, RAW: self.raw, HUEY: self.huey}, scale.payloads),
+            rows.flows(self.holdfast, scale.flows, self.raw),
+            rows.command(self.holdfast, scale.imports),
             *[self._depth(depth, scale.depth_rounds) for depth in scale.depths],
             self._imports(scale.imports),
         ]
@@ -137,6 +142,7 @@ class Sqlite:
                 HOLDFAST: lambda folder: self._run_holdfast(folder, 1, scale.run),
                 RAW: lambda folder: self.raw.rate(folder, do="work", count=scale.run),
                 THREADS: lambda folder: self._run_holdfast(folder, 1, scale.run_peers, thread=True),
+                **rows.at_defaults(self.holdfast, scale.run // 2),
                 **self._run_peers(1, scale.run_peers),
             },
         )
@@ -164,28 +170,9 @@ class Sqlite:
             },
         )
 
-    def _idle(self, scale: Scale) -> Scenario:
-        scripts = Path(sys.executable).parent
-        start_holdfast = [str(scripts / "holdfast"), "worker", "start", "-A", "bench.holdfast_app:app", "--foreground"]
-        start_huey = [self.peers, "-m", "huey.bin.huey_consumer", "bench.peers.huey_app.huey"]
-
-        def idle(one: Contender, command: list[str], waiting: str) -> Callable[[Path], Values]:
-            def measure(folder: Path) -> Values:
-                memory, cpu = one.idle(folder, command, lambda: _count(folder, waiting), scale.idle)
-                return {f"{MEMORY}, MB": memory, f"{CPU}, %": cpu}
-
-            return measure
-
-        return Scenario(
-            "idle worker",
-            "MB",
-            {
-                HOLDFAST: idle(
-                    self.holdfast, start_holdfast, "SELECT count(*) FROM holdfast_job WHERE state <> 'succeeded'"
-                ),
-                HUEY: idle(self.huey, start_huey, "SELECT count(*) FROM task"),
-            },
-        )
+    def _idle_huey(self, folder: Path) -> AbstractContextManager[Child]:
+        command = [self.peers, "-m", "huey.bin.huey_consumer", "bench.peers.huey_app.huey"]
+        return self.huey.shell_worker(folder, command, lambda: _count(folder, "SELECT count(*) FROM task"))
 
     def _depth(self, depth: int, rounds: int) -> Scenario:
         def cost(who: str) -> Callable[[Path], float]:

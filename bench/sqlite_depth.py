@@ -14,8 +14,9 @@ from typing import Any
 
 from holdfast.core.clock import fresh_entropy
 from holdfast.core.job import NewJob, Record
-from holdfast.core.lifecycle import Outcome, Rules, settle
+from holdfast.core.lifecycle import Outcome, settle
 from holdfast.core.operations import Ask, Holder, Settlement
+from holdfast.core.settings import Settings
 from holdfast.store.protocol import Batch
 from holdfast.store.sqlite import SqliteStore
 
@@ -24,6 +25,7 @@ from . import child, raw
 ROUND, BATCH = 1000, 100
 PATH = os.environ["BENCH_FILE"]
 entropy = fresh_entropy()
+RULES = Settings().rules
 
 
 def fill(depth: int) -> dict[str, Any]:
@@ -74,7 +76,7 @@ async def _holdfast(rounds: int) -> dict[str, Any]:
 
 def _ends(records: Iterable[Record]) -> Iterator[Settlement]:
     for record in records:
-        yield settle(record, Outcome.succeeded(b"1"), Rules(), nonce=entropy.token(), fraction=0.0)
+        yield settle(record, Outcome.succeeded(b"1"), RULES, nonce=entropy.token(), fraction=0.0)
 
 
 def raw_loop(rounds: int) -> dict[str, Any]:

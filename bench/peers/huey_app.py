@@ -22,3 +22,7 @@ def nothing() -> None:
 @huey.task()
 def stamp(sent: int) -> None:
     latencies.append((time.monotonic_ns() - sent) / 1e9)
+
+
+@huey.task()
+def take(text: str) -> None: ...

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
 from .. import child
-from .huey_app import huey, latencies, nothing, ran, stamp
+from .huey_app import huey, latencies, nothing, ran, stamp, take
 
 WARM_UP = 50
 
@@ -21,6 +22,19 @@ def enqueue(count: int) -> dict[str, Any]:
     for _ in range(count):
         nothing()
     return {"seconds": time.perf_counter() - start, "jobs": count}
+
+
+def payloads(count: int, size: int) -> dict[str, Any]:
+    """Large jobs, one per transaction: Huey has no bulk enqueue."""
+    text = child.text(size)
+    take("")
+    child.wait_for_go()
+    start = time.perf_counter()
+    for _ in range(count):
+        take(text)
+    took = time.perf_counter() - start
+    child.wait_for_go()
+    return {"seconds": took}
 
 
 def fill(count: int) -> dict[str, Any]:
@@ -66,4 +80,12 @@ def produce(count: int, pauses: tuple[float, float]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     logging.disable(logging.INFO)
-    child.serve({"enqueue": enqueue, "fill": fill, "work": work, "worker": worker, "produce": produce})
+    commands: dict[str, Callable[..., dict[str, Any]]] = {
+        "enqueue": enqueue,
+        "payloads": payloads,
+        "fill": fill,
+        "work": work,
+        "worker": worker,
+        "produce": produce,
+    }
+    child.serve(commands)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
@@ -58,6 +59,25 @@ def enqueue(how: str, count: int) -> dict[str, Any]:
         return took
 
     return {"seconds": asyncio.run(run()), "jobs": count}
+
+
+def payloads(count: int, size: int) -> dict[str, Any]:
+    """Large jobs, in one call."""
+    text = child.text(size).encode()
+
+    async def run() -> float:
+        connection, driver = await _open()
+        queries = Queries(driver)
+        await queries.enqueue("nothing", b"")
+        child.wait_for_go()
+        start = time.perf_counter()
+        await queries.enqueue(["nothing"] * count, [text] * count, [0] * count)
+        took = time.perf_counter() - start
+        child.wait_for_go()
+        await connection.close()
+        return took
+
+    return {"seconds": asyncio.run(run())}
 
 
 def fill(count: int) -> dict[str, Any]:
@@ -128,4 +148,12 @@ def produce(count: int, pauses: tuple[float, float]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    child.serve({"enqueue": enqueue, "fill": fill, "work": work, "worker": worker, "produce": produce})
+    commands: dict[str, Callable[..., dict[str, Any]]] = {
+        "enqueue": enqueue,
+        "payloads": payloads,
+        "fill": fill,
+        "work": work,
+        "worker": worker,
+        "produce": produce,
+    }
+    child.serve(commands)

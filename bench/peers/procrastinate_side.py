@@ -8,7 +8,7 @@ import random
 import time
 from typing import Any
 
-from procrastinate import App, PsycopgConnector
+from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
 
 from .. import child
 
@@ -21,6 +21,13 @@ latencies: list[float] = []
 
 @app.task(name="nothing")
 async def nothing() -> int:
+    done[0] += 1
+    done[1] = time.monotonic()
+    return 1
+
+
+@app.task(name="nothing_in_thread")
+def nothing_in_thread() -> int:
     done[0] += 1
     done[1] = time.monotonic()
     return 1
@@ -39,6 +46,9 @@ async def _open() -> None:
 
 
 def enqueue(how: str, count: int) -> dict[str, Any]:
+    if how == "sync":
+        return _enqueue_blocking(count)
+
     async def run() -> float:
         await _open()
         for _ in range(WARM_UP):
@@ -65,11 +75,29 @@ def enqueue(how: str, count: int) -> dict[str, Any]:
     return {"seconds": asyncio.run(run()), "jobs": count}
 
 
-def fill(count: int) -> dict[str, Any]:
+def _enqueue_blocking(count: int) -> dict[str, Any]:
+    async def make() -> None:
+        await _open()
+        await app.close_async()
+
+    asyncio.run(make())
+    with app.replace_connector(SyncPsycopgConnector(conninfo=os.environ["BENCH_URL"])) as blocking, blocking.open():
+        for _ in range(WARM_UP):
+            nothing.defer()
+        child.wait_for_go()
+        start = time.perf_counter()
+        for _ in range(count):
+            nothing.defer()
+        return {"seconds": time.perf_counter() - start, "jobs": count}
+
+
+def fill(count: int, *, thread: bool = False) -> dict[str, Any]:
+    task = nothing_in_thread if thread else nothing
+
     async def run() -> None:
         await _open()
         for at in range(0, count, 1000):
-            await nothing.batch_defer_async(*[{} for _ in range(min(1000, count - at))])
+            await task.batch_defer_async(*[{} for _ in range(min(1000, count - at))])
         await app.close_async()
 
     asyncio.run(run())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from celery import Celery
+from celery import Celery, chord
 
 from .redis_scaffold import URL, Side, arrived, ran
 
@@ -21,9 +21,20 @@ def stamp(sent: int) -> None:
     arrived(sent)
 
 
+@app.task(name="joined")
+def joined(results: list[int]) -> int:
+    ran()
+    return sum(results)
+
+
+def flow() -> None:
+    """Two jobs, and a third that takes their results."""
+    chord([nothing.s(), nothing.s()])(joined.s())
+
+
 def work() -> None:
     app.worker_main(["-q", "worker", "--pool=threads", "--concurrency=8", "--loglevel=ERROR", "--without-mingle"])
 
 
 if __name__ == "__main__":
-    Side(nothing.delay, stamp.delay, work).serve()
+    Side(nothing.delay, stamp.delay, work, flow=flow).serve()

@@ -22,6 +22,10 @@ def stamp(sent: int) -> None:
     arrived(sent)
 
 
+@huey.task()
+def take(text: str) -> None: ...
+
+
 def work() -> None:
     huey.create_consumer(workers=4, periodic=False).start()
     threading.Event().wait()
@@ -29,4 +33,4 @@ def work() -> None:
 
 if __name__ == "__main__":
     logging.disable(logging.INFO)
-    Side(nothing, stamp, work).serve()
+    Side(nothing, stamp, work, take=take).serve()

@@ -32,10 +32,16 @@ def bulk(count: int) -> Any:
     return queue.enqueue_many([Queue.prepare_data(NOTHING) for _ in range(count)])
 
 
+def flow() -> None:
+    """Two jobs, and a third that begins when both have ended."""
+    queue.enqueue(NOTHING, depends_on=[queue.enqueue(NOTHING), queue.enqueue(NOTHING)])
+
+
 def work() -> None:
     SimpleWorker([queue], connection=connection).work(logging_level="ERROR")
 
 
 if __name__ == "__main__":
     logging.disable(logging.INFO)
-    Side(lambda: queue.enqueue(NOTHING), lambda sent: queue.enqueue(STAMP, sent), work, bulk=bulk).serve()
+    enqueue, stamped = lambda: queue.enqueue(NOTHING), lambda sent: queue.enqueue(STAMP, sent)
+    Side(enqueue, stamped, work, bulk=bulk, flow=flow).serve()

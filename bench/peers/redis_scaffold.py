@@ -44,8 +44,11 @@ class Side:
         *,
         opened: Callable[[], Any] = lambda: None,
         bulk: Callable[[int], Any] | None = None,
+        take: Callable[[str], Any] | None = None,
+        flow: Callable[[], Any] | None = None,
     ) -> None:
         self._nothing, self._stamp, self._work, self._opened, self._bulk = nothing, stamp, work, opened, bulk
+        self._take, self._flow = take, flow
 
     async def _enqueue(self, how: str, count: int) -> dict[str, Any]:
         await _maybe(self._opened())
@@ -74,6 +77,38 @@ class Side:
 
     def enqueue(self, how: str, count: int) -> dict[str, Any]:
         return asyncio.run(self._enqueue(how, count))
+
+    def payloads(self, count: int, size: int) -> dict[str, Any]:
+        """Large jobs, one after another; only of libraries with blocking calls."""
+        assert self._take is not None
+        text = child.text(size)
+        self._take("")
+        child.wait_for_go()
+        start = time.perf_counter()
+        for _ in range(count):
+            self._take(text)
+        took = time.perf_counter() - start
+        child.wait_for_go()
+        return {"seconds": took}
+
+    def flows(self, count: int) -> dict[str, Any]:
+        """Seconds to enqueue flows of three jobs, and to run them; only of libraries with blocking calls."""
+        assert self._flow is not None
+        child.wait_for_go()
+        start = time.perf_counter()
+        for _ in range(count):
+            self._flow()
+        took, began = time.perf_counter() - start, time.monotonic()
+
+        def watch() -> None:
+            while done[0] < 3 * count:
+                time.sleep(0.01)
+            child.say(enqueue=took, run=done[1] - began)
+            os._exit(0)
+
+        threading.Thread(target=watch, daemon=True).start()
+        self._start_worker()
+        return {"enqueue": took, "run": done[1] - began}
 
     def fill(self, count: int) -> dict[str, Any]:
         async def run() -> None:
@@ -131,6 +166,8 @@ class Side:
         child.serve(
             {
                 "enqueue": self.enqueue,
+                "payloads": self.payloads,
+                "flows": self.flows,
                 "fill": self.fill,
                 "work": self.work,
                 "worker": self.worker,
