@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 PRELOAD = (
-    "holdfast.cli.main",
+    "holdfast.cli.commands",
     "holdfast.cli.jobs",
     "holdfast.cli.enqueue",
     "holdfast.cli.status",

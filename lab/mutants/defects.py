@@ -33,6 +33,9 @@ REDIS = "tests/conformance/test_redis.py -k "
 MEMORY = "tests/conformance/test_memory.py -k "
 LIFECYCLE = "tests/unit/test_lifecycle.py -k "
 COMMIT = "tests/unit/test_commit.py -k "
+COMMIT_BYTES = "tests/unit/test_commit_bytes.py -k "
+MANY_LARGE = "tests/app/test_many_large.py -k "
+BLOCKING = "tests/app/test_blocking_connection.py -k "
 STEPS = "tests/worker/test_steps.py -k "
 WAITING = "tests/worker/test_waiting.py -k "
 REFUSED = "tests/worker/test_refused_ends.py -k "
@@ -41,6 +44,10 @@ FLOW_WRITES = "tests/faults/test_flow_writes.py -k "
 DAMAGED = "tests/faults/test_damaged_jobs.py -k "
 PAUSING = "tests/app/test_pausing.py -k "
 HALF = "tests/faults/test_half_written.py -k "
+IDLE = "tests/worker/test_idle.py -k "
+REFUSALS = "tests/worker/test_refused_jobs.py -k "
+FOLLOW_UPS = "tests/app/test_follow_ups.py -k "
+OUTSIDE = "tests/app/test_flow_outside.py -k "
 
 DEFECTS = (
     # -- the reference store, and so every rule of the protocol, by simulation
@@ -102,8 +109,34 @@ DEFECTS = (
     # -- the core, by simulation
     Defect(
         "N", "workers do not look for lost leases", "worker/maintenance.py",
-        "await self._claims.recover()", "pass",
+        "await self._claims.recover(max_age=0.0 if pause == self._every else pause)", "pass",
         seeds=200,
+    ),
+    Defect(
+        "N", "a lease that expires between two lists of holders is found late", "client/session.py",
+        "if now >= min(self._listed_at + max_age, self._first_expiry):", "if now >= self._listed_at + max_age:",
+        IDLE + "before_the_holders_are_listed_again",
+    ),
+    Defect(
+        "N", "a change that is notified during a read is missed", "client/watched_records.py",
+        "oldest = max(asked - max_age, self._changed_at.get(kind, -math.inf))", "oldest = asked - max_age",
+        IDLE + "test_a_change_during_a_read_is_read_again",
+    ),
+    Defect(
+        "N", "a watcher relies on events that do not arrive", "store/sqlite/wake.py",
+        "(events.ended or self._missed >= MISSED_LIMIT)", "events.ended",
+        "tests/sqlite/test_sqlite_wake.py -k not_reliable_after_commits_without_events",
+    ),
+    Defect(
+        "N", "Postgres notifies nobody of jobs that a claim releases for others",
+        "store/postgres/migrations/0001_initial/07_pick.sql",
+        "IF cardinality(released) > ask_limit OR NOT released <@ ask_queues THEN", "IF false THEN",
+        POSTGRES + "test_a_reliable_listener",
+    ),
+    Defect(
+        "N", "Redis notifies nobody of jobs that a claim releases for others", "store/redis/lua/limiter.lua",
+        "if limiters.room < 0 or not limiters.asked[queue] then", "if false then",
+        REDIS + "test_a_reliable_listener",
     ),
     Defect(
         "L", "who lives is taken for lost when a store comes back", "client/session.py",
@@ -221,8 +254,8 @@ DEFECTS = (
     ),
     Defect(
         "U", "a batch whose answer was lost is answered as unwritten", "store/group_commit.py",
-        "        except OutcomeUnknown as error:\n            await self._resend(group, error)",
-        '        except OutcomeUnknown:\n            group.fail(StoreUnavailable("no answer"))',
+        "            await self._resend(group, error)\n            return\n",
+        '            group.fail(StoreUnavailable("no answer"))\n            return\n',
         seeds=400,
     ),
     Defect(
@@ -239,8 +272,24 @@ DEFECTS = (
         COMMIT + "test_jobs_of_a_claimer_that_is_cancelled_in_flight_go_back",
     ),
     Defect(
+        "", "a settlement overtakes the notes of its claim", "store/group_commit.py",
+        "_Room().take(self._settles, group.settles, settlement_bytes, after=unwritten)",
+        "_Room().take(self._settles, group.settles, settlement_bytes)",
+        COMMIT_BYTES + "test_a_settlement_never_overtakes_the_notes_of_its_claim",
+    ),
+    Defect(
+        "", "a write is not bounded by bytes", "store/group_commit.py",
+        "self._bytes -= needed", "self._bytes -= 0",
+        COMMIT_BYTES + "test_operations_that_wait_share_writes_of_bounded_bytes",
+    ),
+    Defect(
+        "", "enqueue_many takes all calls before it writes", "client/many_calls.py",
+        "while self._bytes < AHEAD_BYTES and", "while",
+        MANY_LARGE + "test_calls_are_taken_a_bounded_way_ahead_of_bounded_writes",
+    ),
+    Defect(
         "D", "an enqueue answers before its write", "client/enqueue.py",
-        "        return await session.commit.insert(jobs)\n",
+        "        return await session.commit.insert(jobs, unknown)\n",
         """        import asyncio
 
         answers = [Inserted("created", job.id) for job in jobs]
@@ -250,10 +299,38 @@ DEFECTS = (
         seeds=200,
     ),
     Defect(
+        "U", "a job whose answer a blocking caller lost is called unwritten", "client/enqueue.py",
+        "            answers, unknown = None, error\n", "            answers = None\n",
+        BLOCKING + "test_a_job_that_may_be_stored_is_never_called_unwritten",
+    ),
+    Defect(
+        "D", "an interrupted blocking caller leaves its answer to the next one", "store/blocking.py",
+        """            except BaseException as error:  # whatever it is, the next caller must not read this answer
+                self._drop()
+""",
+        """            except BaseException as error:
+""",
+        BLOCKING + "test_an_interrupted_caller_leaves_no_answer_to_the_next",
+    ),
+    Defect(
+        "D", "a forked child keeps the parent's connection for blocking callers", "store/redis/store.py",
+        """        for part in (self._link, self._listeners, self._blocking):
+            if part is not None:
+                part.forget()
+        self._link = self._listeners = self._blocking = None
+""",
+        """        for part in (self._link, self._listeners):
+            if part is not None:
+                part.forget()
+        self._link = self._listeners = None
+""",
+        BLOCKING + "test_a_forked_child_has_a_connection_of_its_own",
+    ),
+    Defect(
         "B", "what a stopping worker gives back is charged", "worker/run/runner.py",
-        """        if run.why in ("release", "lost"):
+        """        if run.why in ("release", "lost") or isinstance(error, NotStarted):
             return Outcome.released()""",
-        """        if run.why in ("release", "lost"):
+        """        if run.why in ("release", "lost") or isinstance(error, NotStarted):
             return Outcome.failed("stopped")""",
         "tests/worker/test_stopping.py -k test_after_the_grace_period_a_job_goes_back_uncharged",
     ),
@@ -281,8 +358,8 @@ DEFECTS = (
     ),
     Defect(
         "Q", "other jobs are claimed beside a quarantined job", "worker/slots.py",
-        "return 0 if self._quarantined else self.size - len(self.runs) + self._batch_extra - self.owed",
-        "return self.size - len(self.runs) + self._batch_extra - self.owed",
+        "return 0 if self._quarantined else self.size + ahead - len(self.runs) + self._batch_extra - self.owed",
+        "return self.size + ahead - len(self.runs) + self._batch_extra - self.owed",
         "tests/unit/test_worker_slots.py",
     ),
     Defect(
@@ -329,6 +406,11 @@ DEFECTS = (
         "I", "SQLite looks up no key", "store/sqlite/enqueue.py",
         "if new.key is not None and (known := step.one(sql.KEY, new.key, step.now)) is not None:",
         "if new.key is not None and (known := step.one(sql.KEY, new.key + '?', step.now)) is not None:",
+        SQLITE + "TestKeys",
+    ),
+    Defect(
+        "I", "SQLite looks up no key of a batch", "store/sqlite/enqueue.py",
+        "msgspec.json.encode(keys).decode(), step.now) == 1", "msgspec.json.encode(keys).decode(), step.now) == 2",
         SQLITE + "TestKeys",
     ),
     Defect(
@@ -432,8 +514,8 @@ DEFECTS = (
     ),
     Defect(
         "N", "a signal that a dead sender did not deliver is never delivered", "client/signals.py",
-        "if not entry.delivered and (sent := await _sent(session, name, int(at))) is not None:",
-        "if at == name and (sent := await _sent(session, name, int(at))) is not None:",
+        "if at is not None and (sent := await _sent(session, name, at)) is not None:",
+        "if at == 0 and (sent := await _sent(session, name, at)) is not None:",
         WAITING + "test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finished_by_maintenance",
     ),
     Defect(
@@ -443,12 +525,13 @@ DEFECTS = (
     ),
     Defect(
         "N", "a process that forgets a signal removes one that was sent again", "client/signals.py",
-        "if entered not in still or still[entered].version != kept.version:", "if entered not in still:",
+        "if sent_again or entered not in still[kind] or still[kind][entered].version != kept.version:",
+        "if entered not in still[kind]:",
         WAITING + "test_maintenance_that_is_late_does_not_forget_what_was_sent_again",
     ),
     Defect(
         "C", "a clock that is ahead forgets a signal", "client/signals.py",
-        "steady - self._seen[entered][1] >= WATCHED", "steady >= self._seen[entered][1]",
+        "return self._session.clock.monotonic() - self._seen[name][1] >= WATCHED", "return True",
         WAITING + "test_a_clock_that_is_ahead_forgets_no_signal_that_it_has_just_seen",
     ),
     # -- pauses
@@ -525,6 +608,18 @@ DEFECTS = (
         MEMORY + "TestFairOrder",
     ),
     Defect(
+        "", "Postgres counts ended jobs that were removed", "store/postgres/migrations/0001_initial/03_transitions.sql",
+        "IF TG_OP <> 'INSERT' THEN", "IF TG_OP = 'UPDATE' THEN",
+        POSTGRES + "test_counts_follow_state_changes",
+    ),
+    Defect(
+        "", "Postgres loses counts of ended jobs when it adds them up",
+        "store/postgres/migrations/0001_initial/03_transitions.sql",
+        "SELECT p.queue, p.state, sum(p.count) FROM parts AS p GROUP BY",
+        "SELECT p.queue, p.state, max(p.count) FROM parts AS p GROUP BY",
+        "tests/postgres/test_ended_counts.py -k test_tidy_adds_the_counts_up",
+    ),
+    Defect(
         "", "Postgres does not count a limit key's room", "store/postgres/migrations/0001_initial/04_limits.sql",
         "greatest(0, (limit_key ->> 'concurrency')::bigint - running)",
         "greatest(0, (limit_key ->> 'concurrency')::bigint)",
@@ -572,6 +667,37 @@ DEFECTS = (
         "tests/app/test_flow_ends.py -k number_was_taken_before_it_ended",
     ),
     Defect(
+        "N", "a flow is ended by a process that read its jobs before a retry", "flows/completion.py",
+        "Patch(meta=GOING_ON, reset_count=own.reset_count + 1)", "Patch(meta=GOING_ON)",
+        "tests/app/test_flow_retries.py -k read_its_jobs_before_a_retry",
+    ),
+    Defect(
+        "N", "a retried flow waits for its jobs before they are reset", "flows/completion.py",
+        "        done, *made = await self._jobs.change([_reopened(own), *changes])\n",
+        "        [done], made = await self._jobs.change([_reopened(own)]), await self._jobs.change(changes)\n",
+        "tests/app/test_flow_retries.py -k from_the_commit_that_resets_them",
+    ),
+    Defect(
+        "L", "a job that waited for a thread starts after its lease may be over", "worker/run/ahead.py",
+        "if not self.take() or late:", "if not self.take():",
+        "tests/unit/test_prefetched.py -k after_its_deadline",
+    ),
+    Defect(
+        "L", "a job that waits for a thread starts though its claim is lost", "worker/run/run.py",
+        "        if self.ahead is not None:\n            self.ahead.take_back()\n", "",
+        "tests/unit/test_prefetched.py -k taken_back",
+    ),
+    Defect(
+        "N", "a worker keeps jobs that wait for a thread from other workers", "worker/prefetch.py",
+        "if now <= run.ahead.deadline:", "if run.why is None:",
+        "tests/unit/test_prefetched.py -k does_not_start_in_time",
+    ),
+    Defect(
+        "Q", "a job that waited for a thread is charged for the crash of its process", "worker/supervisor.py",
+        "unstarted=child.unstarted.covers", "unstarted=lambda record: False",
+        "tests/worker/test_prefetch.py -k charges_only_what_had_started",
+    ),
+    Defect(
         "N", "a claim whose caller is gone is kept", "client/claims.py",
         "    @unless_delivered(_give_back)\n    async def claim(\n", "    async def claim(\n",
         "tests/app/test_waiting_claims.py -k was_cancelled_is_given_back",
@@ -585,6 +711,36 @@ DEFECTS = (
         "N", "SQLite does not record ends in bulk", "store/sqlite/settle.py",
         "    transitions.ended(step, [end.id for end in ends if end.record_end])\n", "",
         SQLITE + "TestRecordedEnds",
+    ),
+    Defect(
+        "N", "the end of a job with a follow-up is not recorded", "core/lifecycle.py",
+        "recorded = in_flow or follow_ups.recorded(record.extra, State.SUCCEEDED)", "recorded = in_flow",
+        FOLLOW_UPS + "test_another_worker_stores_it_if_the_process_dies_after_the_end",
+    ),
+    Defect(
+        "N", "a retry drops a follow-up that is not stored yet", "client/operations.py",
+        "failed = await self._flows().store_follow_ups([record])", "failed = None",
+        FOLLOW_UPS + "test_a_retry_or_delete_after_the_end_stores_it_first",
+    ),
+    Defect(
+        "I", "a follow-up gets a new id whenever it is stored", "core/follow_ups.py",
+        "digest = hashlib.blake2b(end, digest_size=16).digest()", 'digest = __import__("os").urandom(16)',
+        FOLLOW_UPS + "test_it_is_stored_once_though_several_workers_store_it",
+    ),
+    Defect(
+        "I", "a follow-up that ran and was deleted is stored again", "flows/release.py",
+        "owing = [(record, job) for record, job in owing if record.id in recorded]", "pass",
+        FOLLOW_UPS + "test_one_that_ran_and_was_deleted",
+    ),
+    Defect(
+        "N", "a parent outside of the flow that is retried before the second check is not awaited", "flows/release.py",
+        "await self._await_outside(outside & unfinished)", "pass",
+        OUTSIDE + "test_a_parent_that_is_retried_before_it_is_checked_again_stays_awaited",
+    ),
+    Defect(
+        "N", "a parent outside of the flow that is retried meanwhile is forgotten", "flows/release.py",
+        "if _life(before.get(id)) == _life(after.get(id)):", "if id:",
+        OUTSIDE + "test_a_parent_that_is_retried_before_its_end_is_processed_stays_awaited",
     ),
     # -- one job for many calls, and one call for many jobs
     Defect(
@@ -730,8 +886,18 @@ DEFECTS = (
     ),
     Defect(
         "I", "a change of a shell job's payload is not checked", "http/job_policy.py",
-        "    return isinstance(patch.payload, bytes) or revives\n", "    return revives\n",
+        "    return isinstance(patch.payload, bytes) or ", "    return ",
         "tests/http/test_http_job_policy.py",
+    ),
+    Defect(
+        "I", "the new task of a job is not checked", "http/job_policy.py",
+        "            task = patch.task\n", "            pass\n",
+        "tests/http/test_http_job_policy.py -k not_moved",
+    ),
+    Defect(
+        "I", "a job is moved to the shell task without its payload", "http/job_policy.py",
+        "if task == SHELL_TASK and not isinstance(patch.payload, bytes):", "if task != task:",
+        "tests/http/test_http_job_policy.py -k payload_and_then_the_task",
     ),
     # -- threads, heartbeats, log lines
     Defect(
@@ -746,7 +912,7 @@ DEFECTS = (
     ),
     Defect(
         "N", "a call that was cancelled while it waited for a thread is made", "worker/run/thread.py",
-        "            if not future.cancelled():\n", "            if future is not None:\n",
+        "        elif not future.cancelled():\n", "        elif future is not None:\n",
         "tests/unit/test_threads.py -k test_a_call_that_was_cancelled",
     ),
     Defect(
@@ -763,5 +929,39 @@ DEFECTS = (
         "N", "a warning waits in the batch of log lines", "observe/logs.py",
         "record.levelno >= logging.WARNING or len", "len",
         "tests/observe/test_log_lines.py -k test_a_warning_is_written_at_once",
+    ),
+    Defect(
+        "N", "a forked worker keeps the connections of its supervisor open", "worker/prefork.py",
+        "descriptor > 2 and descriptor != connection.fileno()", "descriptor > 1000",
+        "tests/cli/test_prefork.py -k one_connection",
+    ),
+    Defect(
+        "L", "a supervisor sends no heartbeats while it loads the jobs of a folder", "worker/supervisor.py",
+        """            if not self._opening.done():  # loading all jobs must not delay heartbeats
+                return
+""",
+        "",
+        "tests/worker/test_stopping.py -k while_it_loads",
+    ),
+    Defect(
+        "B", "a refused job is charged an attempt", "core/lifecycle.py",
+        "state, attempt, waiting_for = State.SCHEDULED, attempt - 1, COMPATIBLE",
+        "state, waiting_for = State.SCHEDULED, COMPATIBLE",
+        REFUSALS + "delayed_uncharged",
+    ),
+    Defect(
+        "N", "a job that is refused for ever is never dead", "core/lifecycle.py",
+        "if refused >= rules.refusal_timeout and", "if refused < 0 and",
+        REFUSALS + "it_is_dead_once",
+    ),
+    Defect(
+        "N", "refusals before a run are counted after it", "core/lifecycle.py",
+        "return at if refused else None", "return at",
+        REFUSALS + "counted_anew",
+    ),
+    Defect(
+        "L", "a heartbeat that the bucket's log refuses is taken for sent", "store/bucket/replica.py",
+        "if self._is_old(batched):", "if self._keeps_jobs and self._is_old(batched):",
+        "tests/bucket/test_bucket_heartbeats.py -k refused_as_old",
     ),
 )  # fmt: skip

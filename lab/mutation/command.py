@@ -132,7 +132,15 @@ class Copy:
         report: bool = False,
         files: Sequence[str] = (),
     ) -> tuple[str, float]:
-        args = ["-q", "--assert=plain", "-m", "not extended", "--no-header", "--tb=line", "--hypothesis-seed=0"]
+        args = [
+            "-q",
+            "--assert=plain",
+            "-m",
+            "memory or not extended",
+            "--no-header",
+            "--tb=line",
+            "--hypothesis-seed=0",
+        ]
         args += ["-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:randomly", "-p", "no:xdist"]
         args += [] if files else ["-x"]
         args += [] if test_limit is None else ["-o", f"timeout={test_limit:.0f}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _FEW = 'len(payload) <= MAX_NESTING or payload.count(b"[") + payload.count(b"{") <= MAX_NESTING'
+_BOTH = "one statement sets both of them; the condition is for the type checker"
 _SHORTCUT = "the loop below gives the same answer; the condition spares it for most payloads"
 
 EXPLAINED: dict[tuple[str, str, str, str], str] = {
@@ -39,10 +40,22 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
     ): "calls go the careful way, which gives the same, or go there after the fast way has failed: only slower",
     (
         "codec/arguments.py",
-        "return (self._compiled or self._compile()).encode(args, kwargs)",
-        "self._compiled or self._compile()",
-        "(self._compile())",
-    ): "compiled anew for each call, with the same result: only slower",
+        "fields = tuple(field for field in fields if field is not UNSET)",
+        "field is not UNSET",
+        "(field is UNSET)",
+    ): "calls without all defaults then go the careful way, which gives the same: only slower",
+    (
+        "codec/arguments.py",
+        "and not (self._untyped and self._needs_care(values))",
+        "self._untyped and self._needs_care(values)",
+        "(self._needs_care(values))",
+    ): "without untyped parameters none needs care; the condition spares a call",
+    (
+        "codec/shape.py",
+        "if get_origin(hint) is Annotated and any(isinstance(part, Injected) for part in get_args(hint)):",
+        "get_origin(hint) is Annotated and any(isinstance(part, Injected) for part in get_args(hint))",
+        "(any((isinstance(part, Injected) for part in get_args(hint))))",
+    ): "the parts of other annotations are types, never dependencies; the condition spares a look at them",
     (
         "codec/values.py",
         "if type(value) not in SCALARS and (change := changed(value, read(read_any, payload, what), exact=True)):",
@@ -69,6 +82,72 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
         "if loop is not None and stop is not None and not loop.is_closed():",
         "loop is not None and stop is not None and not loop.is_closed()",
         "(loop is not None and (not loop.is_closed()))",
-    ): "one statement sets both of them; the condition is for the type checker",
+    ): _BOTH,
+    (
+        "client/heartbeat.py",
+        "if loop is not None and stop is not None and not loop.is_closed():",
+        "loop is not None and stop is not None and not loop.is_closed()",
+        "(stop is not None and (not loop.is_closed()))",
+    ): _BOTH,
+    (
+        "client/claims.py",
+        "limit: int = 1,",
+        "1",
+        "2",
+    ): "both callers, `app.claim` and `app.sync.claim`, give the limit, with a default of their own",
+    (
+        "store/reference/ready_queues.py",
+        "late = quarantined is not None and (len(chosen) < room or place(quarantined) < place(chosen[-1]))",
+        "place(quarantined) < place(chosen[-1])",
+        "(place(quarantined) <= place(chosen[-1]))",
+    ): "they are two jobs, and no two have the same place: it contains the `seq`",
+    (
+        "store/reference/ready_queues.py",
+        "if deferred and record.limit_key is not None:",
+        "deferred and record.limit_key is not None",
+        "(deferred)",
+    ): "`deferred` is true only where there is a limit key; the condition is for the type checker",
+    (
+        "store/reference/jobs.py",
+        "known = self.holders[holder.id] = Holding(holder, 0, holder.lease, False, {})",
+        "False",
+        "True",
+    ): "`left` is set to False below, for new holders too",
+    (
+        "store/reference/jobs.py",
+        "self.versions += 1",
+        "1",
+        "2",
+    ): "a version has only to be another than all before",
+    (
+        "flows/completion.py",
+        "jobs, number = -1, None if record.id == own.id else number_in(own.id, record.id)",
+        "1",
+        "2",
+    ): "any number that no count of jobs can be: it makes the first pass of the loop",
+    (
+        "flows/completion.py",
+        "if kept is not None and (number_kept(kept) or 0) > about.jobs + about.grown:  # jobs were added as it ended",
+        "0",
+        "1",
+    ): "every flow has a job, so neither number is above the count of its jobs",
+    (
+        "flows/completion.py",
+        "if span is spans[0] and not left:",
+        "span is spans[0] and not left",
+        "(not left)",
+    ): "`upto` then passes the end of the first span, whose jobs have all ended; the second is always read as a whole",
+    (
+        "flows/release.py",
+        "new = {id: end for id, end in ends.items() if _version(recorded, id) < 0}",
+        "_version(recorded, id) < 0",
+        "(_version(recorded, id) <= 0)",
+    ): "records that were read have versions above 0; those written since have -1",
+    (
+        "flows/release.py",
+        "if not gone and await self._jobs.get([flow]):",
+        "not gone and await self._jobs.get([flow])",
+        "(await self._jobs.get([flow]))",
+    ): "once it is deleted, the read finds nothing; the condition spares it",
 }
 """By file, line, old text and new text, so that it holds wherever the lines go."""

@@ -29,6 +29,7 @@ from holdfast.core.job import State
 from holdfast.core.retry import Backoff
 from holdfast.tasks.limits import Limit
 from holdfast.testing.history import Entry, MemoryJournal, acknowledged, began, denied, got, ran, recorded
+from holdfast.worker.loop_guard import LoopGuard
 
 from .bucket import Bucket
 from .flows import expected, made
@@ -77,8 +78,15 @@ def _set(done: asyncio.Future[None]) -> None:
         done.set_result(None)
 
 
+class NoGuard(LoopGuard):
+    """Watches nothing: a simulation has no threads, and its loop blocks whenever the machine does."""
+
+    def watch(self) -> None: ...
+
+
 class SimWorker(Worker):
     heartbeat_class = LoopHeartbeat
+    guard_class = NoGuard
 
 
 class Member:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from holdfast import app
+from holdfast import parts
 from holdfast.client import session
 from holdfast.codec import Arguments, Returns
 from holdfast.tasks import durable_steps as remember
@@ -32,7 +32,7 @@ def _once(make: Callable[..., Any], fn: Callable[..., Any], **options: Any) -> A
 PROPS: tuple[tuple[Any, str, Any], ...] = (
     (socket, "gethostname", lambda: "host"),
     (os, "getpid", lambda: 1),
-    (app, "from_environment", lambda _: {}),
+    (parts, "from_environment", lambda _: {}),
     (session, "from_environment", lambda _: {}),
     (task, "Arguments", partial(_once, Arguments)),
     (task, "Returns", partial(_once, Returns)),
