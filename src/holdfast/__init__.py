@@ -5,46 +5,47 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .app import Holdfast
-from .client.claims import Claim
-from .client.inspection import Page, Stats
-from .client.search import Filter
-from .core.errors import (
-    ConfigError,
-    HoldfastError,
-    InvalidJob,
-    InvalidState,
-    JobCancelled,
-    JobExists,
-    JobFailed,
-    JobNotFound,
-    KeyConflict,
-    LeaseLost,
-    MissingExtra,
-    OutcomeUnknown,
-    PartialEnqueue,
-    PayloadTooLarge,
-    ProcessFailed,
-    QueueFull,
-    ScheduleNotFound,
-    StoreLost,
-    StoreRefused,
-    StoreUnavailable,
-    UnknownTask,
-)
-from .core.job import State
-from .core.retry import Backoff
-from .schedules.schedule import Schedule
-from .tasks.context import Context, Discard, Retry, Snooze
-from .tasks.handle import Handle
-from .tasks.limits import limit
-from .tasks.task import Task
 from .version import __version__
-from .views import Job
 
 if TYPE_CHECKING:
+    from .app import Holdfast
+    from .client.claims import Claim
+    from .client.inspection import Page, Stats
+    from .client.search import Filter
+    from .core.errors import (
+        ConfigError,
+        HoldfastError,
+        InvalidJob,
+        InvalidState,
+        JobCancelled,
+        JobExists,
+        JobFailed,
+        JobNotFound,
+        KeyConflict,
+        LeaseLost,
+        MissingExtra,
+        OutcomeUnknown,
+        PartialEnqueue,
+        PayloadTooLarge,
+        ProcessFailed,
+        QueueFull,
+        ScheduleNotFound,
+        StoreLost,
+        StoreRefused,
+        StoreUnavailable,
+        UnknownTask,
+    )
+    from .core.job import State
+    from .core.retry import Backoff
     from .flows.builder import Flow, Node
     from .flows.service import FlowHandle, FlowPage, FlowStatus
+    from .schedules.schedule import Schedule
+    from .tasks.context import Context, Discard, Retry, Snooze
+    from .tasks.depends import Depends
+    from .tasks.handle import Handle
+    from .tasks.limits import limit
+    from .tasks.task import Task
+    from .views import Job
     from .worker import Worker
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "Claim",
     "ConfigError",
     "Context",
+    "Depends",
     "Discard",
     "Filter",
     "Flow",
@@ -95,18 +97,30 @@ __all__ = [
 ]
 
 
-# A program that only enqueues never pays for the worker, nor for flows.
-_LATE = {
-    "Flow": ".flows.builder",
-    "FlowHandle": ".flows.service",
-    "FlowPage": ".flows.service",
-    "FlowStatus": ".flows.service",
-    "Node": ".flows.builder",
-    "Worker": ".worker",
+_MODULES = {
+    ".app": "Holdfast",
+    ".client.claims": "Claim",
+    ".client.inspection": "Page Stats",
+    ".client.search": "Filter",
+    ".core.job": "State",
+    ".core.retry": "Backoff",
+    ".flows.builder": "Flow Node",
+    ".flows.service": "FlowHandle FlowPage FlowStatus",
+    ".schedules.schedule": "Schedule",
+    ".tasks.context": "Context Discard Retry Snooze",
+    ".tasks.depends": "Depends",
+    ".tasks.handle": "Handle",
+    ".tasks.limits": "limit",
+    ".tasks.task": "Task",
+    ".views": "Job",
+    ".worker": "Worker",
 }
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
+"""Public names to modules, imported on first use: a command or a supervisor needs few. The others are errors."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(import_module(_LATE[name], __name__), name)
-    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_MODULE_OF.get(name, ".core.errors"), __name__), name)
+    return found

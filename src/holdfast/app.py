@@ -3,52 +3,52 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast, overload
 
-from .client.bulk import Bulk
 from .client.claims import Claim
 from .client.config import Config
 from .client.enqueue import EnqueueHook
-from .client.errors import ErrorGroups
-from .client.inspection import Page, Stats
 from .client.pauses import Pause
-from .client.timeseries import Timeseries
-from .codec import Signed
 from .core.clock import Clock, Entropy, SystemClock
-from .core.cron import checked
 from .core.errors import ConfigError, InvalidJob
 from .core.operations import Printed, QueueStats, Transitions
-from .core.settings import MANUAL_LEASE, combine, from_environment
+from .core.settings import MANUAL_LEASE, combine
 from .core.url import redact
 from .observe.events import Handler
 from .parts import Parts
-from .schedules.service import RuleOptions, Schedules, made_rule
-from .store.open import client_url, open_store
+from .store.open import given_store
 from .store.protocol import Finding, Store
-from .sync.app import SyncApp
 from .tasks.context import Context
 from .tasks.handle import Handle
-from .tasks.hooks import ErrorHook, RunHook
+from .tasks.hooks import CallHook, ErrorHook, Lifespan, RunHook
 from .tasks.limits import Limit, given_limits
-from .tasks.makers import BatchMaker, TaskMaker
-from .tasks.options import BatchOptions, JobOptions, TaskOptions
+from .tasks.makers import BatchMaker, Declared, Function, TaskMaker
+from .tasks.options import BatchOptions, Codec, JobOptions, TaskOptions
+from .tasks.registry import UsingApp
 from .tasks.task import Call, Task, Using
+from .tasks.unawaited import Enqueuing, coroutine_function
 from .views import Job, WorkerInfo
 from .webhooks.service import Webhooks
 
 if TYPE_CHECKING:
+    from .client.bulk import Bulk
+    from .client.errors import ErrorGroups
     from .client.explain import Explanation
+    from .client.inspection import Page, Stats
+    from .client.timeseries import Timeseries
     from .flows.builder import Flow
     from .flows.service import FlowHandle, Flows
+    from .schedules.service import RuleOptions, Schedules
+    from .sync.app import SyncApp
 
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F")
 H = TypeVar("H", bound=Handler)
+L = TypeVar("L", bound=Lifespan)
 
 
 class Given(TypedDict, total=False):
@@ -70,7 +70,7 @@ class Given(TypedDict, total=False):
     retention: float | str | timedelta
     key_retention: float | str | timedelta
     default_result_timeout: float | None
-    unknown_tasks: str
+    refusal_timeout: float | str
     metrics_prefix: str
     request_memory: int | str
     cloudpickle: bool
@@ -78,12 +78,27 @@ class Given(TypedDict, total=False):
     pass_env: str | Sequence[str]
 
 
+def _placed(
+    store: str | Store | object | None, settings: Given, clock: Clock | None = None
+) -> tuple[dict[str, Any], Store | None]:
+    """The settings with the URL of a store, and the store itself if it was given as an object."""
+    given: dict[str, Any] = dict(settings)
+    if store is None:
+        return given, None
+    found = store if isinstance(store, str) else given_store(store, clock)
+    return (given | {"url": found}, None) if isinstance(found, str) else (given, found)
+
+
 class Holdfast:
     """A job queue on a store, named by a URL (else HOLDFAST_URL, else sqlite:///holdfast.db) or given as an object:
-    a store, or a Redis client of yours.
+    a store, or your own Redis client, asyncpg pool or obstore store. Without a store, the environment is read at the
+    first use, and `setup` can name the store before that.
 
-    `imports` names the modules whose functions may be run by name (`module:qualname`), beside the registered tasks.
+    `imports` names the modules that define its tasks. They are imported when a worker, a server or a command starts;
+    their functions may also be run by name (`module:qualname`).
     `queue_limits`: by queue, a limit for its jobs whose task has none of its own.
+    `codec`: encodes the calls and results of tasks that have no codec of their own, instead of JSON. Schedules,
+    follow-ups and jobs that are stored as JSON stay JSON.
     """
 
     def __init__(
@@ -92,40 +107,36 @@ class Holdfast:
         *,
         imports: Sequence[str] = (),
         queue_limits: Mapping[str, Limit] | None = None,
+        codec: Codec | None = None,
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         **settings: Unpack[Given],
     ) -> None:
-        given: dict[str, Any] = dict(settings)
-        if store is not None and not isinstance(store, str) and not hasattr(store, "write"):
-            store = client_url(store)
-        if isinstance(store, str):
-            given["url"] = store
-        start = combine(given, from_environment(os.environ), {})
-        if start.cloudpickle and not start.secret:
-            raise ConfigError(
-                "the cloudpickle codec needs a secret to sign payloads: set HOLDFAST_SECRET or Holdfast(…, secret=…)"
-            )
-        clock = clock or SystemClock()
-        if store is None or isinstance(store, str):
-            kept, url = open_store(start.url, clock), start.url
-        else:
-            kept = cast("Store", store)
-            url = f"{kept.name}://"
+        if isinstance(imports, str) or not all(isinstance(name, str) for name in imports):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"imports= must be a list of module names, such as ['shop.mail'], not {imports!r:.100}")
+        given, kept = _placed(store, settings, clock)
+        combine(given, {}, {})
         # What a name from the store may be resolved in: the module that makes the app, and those it names.
         own = inspect.currentframe()
         maker = "" if own is None or own.f_back is None else own.f_back.f_globals.get("__name__", "")
-        self._parts = parts = Parts(
-            url,
+        self._parts = Parts(
             kept,
             given,
-            clock,
+            clock or SystemClock(),
             entropy,
+            app=self,
             trusted={maker, *imports},
-            signed=Signed(start.secret) if start.cloudpickle and start.secret else None,
+            imports=imports,
             queue_limits={} if queue_limits is None else given_limits(queue_limits),
+            codec=codec,
         )
-        parts.sync = SyncApp(self, parts.runtime, parts.registry, parts.enqueue, parts.claims)
+        if store is not None:
+            self._parts.settle()
+
+    def setup(self, url: str | Store | object | None = None, **settings: Unpack[Given]) -> None:
+        """Set the store and settings of an app that was made without them: before its first use."""
+        given, kept = _placed(url, settings)
+        self._parts.set_up(kept, given)
 
     def __repr__(self) -> str:
         return f"Holdfast({redact(self._parts.url)!r})"
@@ -156,13 +167,15 @@ class Holdfast:
     # -- tasks
 
     @overload
-    def task(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    def task(
+        self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Declared[P, R, Concatenate[Context, P], Coroutine[Any, Any, R]]: ...
     @overload
-    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Declared[P, R, P, Coroutine[Any, Any, R]]: ...
     @overload
-    def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Declared[P, R, Concatenate[Context, P], R]: ...
     @overload
-    def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
+    def task(self, fn: Callable[P, R], /) -> Declared[P, R, P, R]: ...
     @overload
     def task(self, fn: Callable[..., Any], /, **options: Unpack[TaskOptions]) -> Task[..., Any]: ...
     @overload
@@ -175,7 +188,7 @@ class Holdfast:
         `run_in`: "loop" for async functions, "thread" for plain ones; "process" (a pool) or "isolated" (a fresh process
         per job, killable) for either, with a limit of `memory` where given, such as "2GB". `retry`: a Backoff, or a
         function of (exception, attempt) that returns seconds to wait, or None to give up. `payload=True` passes the
-        JSON object as one argument. A parameter annotated `Context` receives the running job's context. `unique`,
+        JSON object as one argument. A first parameter annotated `Context` receives the job's context. `unique`,
         `expires`: of its jobs, unless `using` sets them. `limit`: maximum concurrency and start rate of its jobs, over
         all workers. `batch`: one call handles up to so many jobs, collected for at most `wait` seconds; the function
         takes the list of their arguments.
@@ -185,31 +198,46 @@ class Holdfast:
         return self._parts.registry.declare(fn, **options)
 
     def cron(
-        self, line: str | None = None, /, *, name: str | None = None, **options: Unpack[RuleOptions]
+        self,
+        line: str | None = None,
+        /,
+        *,
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[RuleOptions],
     ) -> Callable[[F], F]:
         """Enqueue a task on a schedule: a cron line in a time zone, or `every` so many seconds.
 
-        It is called without arguments: `app.schedules.put` takes some. `name`: of the schedule, if a task has two.
+        `args`, `kwargs`: the arguments of its jobs. `name`: of the schedule, if a task has two.
         `catch_up`: missed runs that are made up for (0 none, 1 one for all, n up to n). `jitter`: delay each run by up
-        to so many seconds. `overlap="skip"`: no run while the job of the previous one has not ended.
+        to so many seconds. `overlap="skip"`: no run while the job of the previous one has not ended. `start`, `end`:
+        no run is due before or after this aware datetime (or seconds since 1970).
         """
+        from .core.cron import checked  # late: most programs that enqueue have no schedule
+        from .schedules.service import made_rule
+
         rule = checked(made_rule(line, **options))
+        if isinstance(args, str) or not isinstance(args, Sequence) or not isinstance(kwargs or {}, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidJob(
+                "@app.cron takes a list as args= and a dict as kwargs=, such as args=[1], kwargs={'to': 'a'}"
+            )
 
         def declare(fn: F) -> F:
             task = cast("Task[..., Any]", fn if isinstance(fn, Task) else self.task(cast("Callable[..., Any]", fn)))
-            called = name or task.name
-            before, rule_before = self._parts.schedules.declared.get(called, (task, rule))
-            if (before.name, rule_before) != (task.name, rule):
+            called, call = name or task.name, task.call(*args, **(kwargs or {}))
+            before, rule_before = self._parts.schedules.declared.get(called, (call, rule))
+            if (before.task.name, before.args, before.kwargs, rule_before) != (task.name, call.args, call.kwargs, rule):
                 raise InvalidJob(
                     f"schedule {called!r} is declared twice: give one declaration another name, @app.cron(…, name=…)"
                 )
             try:
-                task.encode((), {})
+                task.stored_as("json").encode(call.args, call.kwargs)
             except InvalidJob as error:
                 raise InvalidJob(
-                    f"schedule {called!r}: {error}; @app.cron passes no arguments: use app.schedules.put instead"
+                    f"schedule {called!r}: {error}; pass its arguments as @app.cron(…, args=…, kwargs=…)"
                 ) from None
-            self._parts.schedules.declared[called] = (task, rule)
+            self._parts.schedules.declared[called] = (call, rule)
             return cast("F", task)
 
         return declare
@@ -233,6 +261,26 @@ class Holdfast:
     @around_run.setter
     def around_run(self, hooks: list[RunHook]) -> None:
         self._parts.hooks.around_run = hooks
+
+    @property
+    def around_call(self) -> list[CallHook]:
+        """Functions of the task that return a context manager, which is entered around each call of a task's function.
+
+        Entered and left in the thread or process that runs the function; for async tasks, on the worker's loop.
+        """
+        return self._parts.hooks.around_call
+
+    @around_call.setter
+    def around_call(self, hooks: list[CallHook]) -> None:
+        self._parts.hooks.around_call = hooks
+
+    def lifespan(self, fn: L) -> L:
+        """Enter a context manager around each worker's life, once per process; `ctx.state` is what it yields.
+
+        A decorator for a generator function, async or plain, without parameters.
+        """
+        self._parts.hooks.set_lifespan(fn)
+        return fn
 
     @property
     def on_error(self) -> list[ErrorHook]:
@@ -262,30 +310,67 @@ class Holdfast:
 
     # -- enqueue
 
-    async def enqueue(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+    @overload
+    def enqueue(
+        self, fn: Task[P, R] | Using[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, Handle[R]]: ...
+    @overload
+    def enqueue(
+        self, fn: Function[Concatenate[Context, P]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, Handle[Any]]: ...
+    @overload
+    def enqueue(self, fn: Function[P], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Handle[Any]]: ...
+    @overload
+    def enqueue(self, fn: str | partial[Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]: ...
+    @coroutine_function
+    def enqueue(self, fn: Any, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]:
         """Enqueue a task, a registered name, or any importable callable; others are pickled if that is enabled."""
+        return Enqueuing(self._enqueue(fn, args, kwargs), "app", "enqueue")
+
+    async def _enqueue(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
         call = self._parts.registry.call(fn, args, kwargs)
         return await self._parts.enqueue.enqueue_call(call.task, call.options, call.args, call.kwargs)
 
-    def call(
-        self, fn: Callable[..., Any] | str | Task[..., R] | Using[..., R], /, *args: Any, **kwargs: Any
-    ) -> Call[Any]:
+    def using(self, **options: Unpack[JobOptions]) -> UsingApp:
+        """Options for calls of any callable: `app.using(delay=60).enqueue(fn, 1)`; see `Task.using`."""
+        return UsingApp(self._parts.registry, options)
+
+    @overload
+    def call(self, fn: Task[P, R] | Using[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Call[R]: ...
+    @overload
+    def call(self, fn: Function[Concatenate[Context, P]], /, *args: P.args, **kwargs: P.kwargs) -> Call[Any]: ...
+    @overload
+    def call(self, fn: Function[P], /, *args: P.args, **kwargs: P.kwargs) -> Call[Any]: ...
+    @overload
+    def call(self, fn: str | partial[Any], /, *args: Any, **kwargs: Any) -> Call[Any]: ...
+    def call(self, fn: Any, /, *args: Any, **kwargs: Any) -> Call[Any]:
         """A call that is not yet enqueued, for `enqueue_many`."""
         return self._parts.registry.call(fn, args, kwargs)
 
-    async def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[Handle[Any]]:
-        """Enqueue many calls, one round trip per thousand. A call is `app.call(task, …)` or a tuple `(task, …)`."""
-        return await self._parts.enqueue.enqueue_many(calls)
+    @overload
+    def enqueue_many(self, calls: Iterable[Call[R]]) -> Coroutine[Any, Any, list[Handle[R]]]: ...
+    @overload
+    def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> Coroutine[Any, Any, list[Handle[Any]]]: ...
+    @coroutine_function
+    def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> Coroutine[Any, Any, list[Handle[Any]]]:
+        """Enqueue many calls, up to 1,000 jobs and 8 MB per write.
 
-    async def submit(
+        A call is `app.call(task, …)` or a tuple `(task, …)`. Calls are taken from the
+        iterable as they are written, at most 32 MB ahead.
+        """
+        return Enqueuing(self._parts.enqueue.enqueue_many(calls), "app", "enqueue_many")
+
+    @coroutine_function
+    def submit(
         self, name: str, payload: bytes, /, *, json: bool = False, **options: Unpack[JobOptions]
-    ) -> Handle[Any]:
+    ) -> Coroutine[Any, Any, Handle[Any]]:
         """Store a job with a payload of raw bytes (with `json`: JSON text), and the options of `using`."""
-        return await self._parts.enqueue.submit(name, payload, json=json, **options)
+        return Enqueuing(self._parts.enqueue.submit(name, payload, json=json, **options), "app", "submit")
 
-    async def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> FlowHandle:
+    @coroutine_function
+    def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> Coroutine[Any, Any, FlowHandle]:
         """Store and start all jobs of a flow, or none. With an `id` the call can be repeated."""
-        return await self._parts.flows.enqueue(flow, id)
+        return Enqueuing(self._parts.flows.enqueue(flow, id), "app", "enqueue_flow")
 
     # -- one job
 
@@ -444,4 +529,7 @@ class Holdfast:
 
 def parts_of(app: Holdfast) -> Parts:
     """The parts of an app, for workers, servers and commands. Not part of the public API."""
-    return app._parts  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+    try:
+        return app._parts  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+    except AttributeError:
+        raise ConfigError(f"an app is needed here, such as Holdfast('sqlite:///jobs.db'), not {app!r:.100}") from None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import runpy
 import sys
+from collections.abc import Iterable
+from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 
-from .app import Holdfast
+from .app import Holdfast, parts_of
 from .core.errors import ConfigError
 
 loading: list[str] = []
@@ -50,11 +53,11 @@ def _place(name: str, module: ModuleType) -> str | None:
     return None if file is None else str(Path(file).resolve())
 
 
-def load_address(address: str) -> Holdfast:
-    """The app at an address made by `address_of`."""
+def load_address(address: str, imports: Iterable[str] = ()) -> Holdfast:
+    """The app at an address made by `address_of`, with the tasks of these modules."""
     where, _, attribute = address.rpartition(":")
     if not _from_a_file(address):
-        return load_app(address)
+        return load_app(address, imports)
     # Like multiprocessing: the program's file, run under another name, so that `if __name__ == "__main__"` stays out.
     loading.append(where)
     found = runpy.run_path(where, run_name="__mp_main__").get(attribute)
@@ -64,29 +67,60 @@ def load_address(address: str) -> Holdfast:
             f"{where} defines no Holdfast app {attribute!r} when imported; define it at module level, outside functions"
             " and `if __name__ == '__main__'`"
         )
+    import_tasks(found, imports)
     return found
 
 
-def load_app(name: str) -> Holdfast:
-    """The app that `module:attribute` names, with the current folder importable as `python -m` has it."""
+def load_app(name: str, imports: Iterable[str] = ()) -> Holdfast:
+    """The app that `module:attribute` names, with its tasks, and those of these modules.
+
+    The current folder is importable, as `python -m` has it.
+    """
     module_name, _, attribute = name.partition(":")
     if not module_name or module_name.endswith(".py") or "/" in module_name:
         raise ConfigError(f"-A takes module:app, such as -A myproject.jobs:app, not {name!r}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module_name + ".").startswith(error.name + "."):
-            raise ConfigError(
-                f"-A {name}: there is no module {error.name!r} in the current folder ({here}) or among the installed"
-                " packages; change to the folder that contains the module"
-            ) from None
-        raise
+    module = _import(module_name, f"-A {name}")
     found = getattr(module, attribute or "app", None)
     if not isinstance(found, Holdfast):
         apps = sorted(key for key, value in vars(module).items() if isinstance(value, Holdfast))
         hint = f"; its apps: {', '.join(apps)}" if apps else "; create one with Holdfast(…)"
         raise ConfigError(f"-A {name}: module {module_name} has no Holdfast app named {attribute or 'app'!r}{hint}")
+    import_tasks(found, imports)
     return found
+
+
+def import_tasks(app: Holdfast, names: Iterable[str] = ()) -> None:
+    """Import the modules that define the tasks of an app: those that it names, and these."""
+    imports = parts_of(app).imports
+    imports += [name for name in names if name not in imports]
+    for name in imports:
+        _import(name, "imports= or -I")
+
+
+def task_modules(package: str) -> list[str]:
+    """The modules named `tasks` of a package and of all packages in it."""
+    root = _import(package, "--discover")
+    if not hasattr(root, "__path__"):
+        raise ConfigError(f"--discover {package}: this is a module, not a package; use -I {package} to import it")
+    below = pkgutil.walk_packages(root.__path__, f"{package}.")
+    found = [module.name for module in below if module.name.rpartition(".")[2] == "tasks"]
+    if not found:
+        raise ConfigError(
+            f"--discover {package}: neither this package nor one in it has a module tasks.py; use -I for others"
+        )
+    return found
+
+
+def _import(name: str, option: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name not in accumulate(name.split("."), "{}.{}".format):
+            raise  # a module that this one imports
+        raise ConfigError(
+            f"{option}: there is no module {error.name!r} in the current folder ({Path.cwd()}) or among the installed"
+            " packages; check the name"
+        ) from None

@@ -22,7 +22,7 @@ from .core.lifecycle import failures, history, updated_at
 from .core.operations import Holder, HolderInfo, QueueStats
 from .core.waiting import Waiting
 
-UNCHARGED = ("suspended", "snoozed", "released", "paused")
+UNCHARGED = ("suspended", "snoozed", "released", "paused", "refused")
 """Outcomes of claims that were released unchanged."""
 
 
@@ -266,7 +266,7 @@ def _attempt(line: Attempt) -> AttemptInfo:
         _maybe(line.started_at),
         moment(line.ended_at),
         line.outcome,
-        None if back else line.error,  # it keeps that of an earlier attempt
+        None if back and line.outcome != "refused" else line.error,  # it keeps that of an earlier attempt
     )
 
 

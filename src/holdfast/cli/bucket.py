@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from ..store.protocol import Replayable
 
 KINDS = (
-    "inserts", "notes", "settles", "changes", "asks", "heartbeats", "leaves", "records", "tidies", "watches", "marks",
+    "revives", "inserts", "notes", "settles", "changes", "asks", "heartbeats", "leaves", "records", "watches", "tidies",
+    "segments", "marks",
 )  # fmt: skip
 app = typer.Typer(no_args_is_help=True, help="Inspect a bucket store.")
 

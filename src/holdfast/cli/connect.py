@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
-from ..core.errors import JobNotFound, ScheduleNotFound, StoreUnavailable
+from ..core.errors import ConfigError, JobNotFound, ScheduleNotFound, StoreUnavailable
 from ..core.url import redact
+from . import garbage
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -21,18 +21,28 @@ root: dict[str, str | None] = {"url": None, "app": None}
 """Options given before the command name: `holdfast --url … -A … status`."""
 
 
-def make_app(url: str | None, application: str | None = None) -> Holdfast:
+def make_app(
+    url: str | None, application: str | None = None, imports: Sequence[str] = (), discover: Sequence[str] = ()
+) -> Holdfast:
     """The app that the options name; without options, one on HOLDFAST_URL or ./holdfast.db."""
     url, application = url or root["url"], application or root["app"]
     if application is not None:
-        from ..loading import load_app
+        from ..loading import import_tasks, load_app, task_modules
 
         if url is not None:
             os.environ["HOLDFAST_URL"] = url
-        return load_app(application)
+        found = load_app(application, imports)
+        if discover:
+            import_tasks(found, [name for package in discover for name in task_modules(package)])
+        parts_of(found).settle()
+        return found
+    if imports or discover:
+        raise ConfigError("-I and --discover import tasks of an application: name it with -A module:app")
     from ..app import Holdfast
 
-    return Holdfast(url)
+    app = Holdfast(url)
+    parts_of(app).settle()
+    return app
 
 
 def parts_of(app: Holdfast) -> Parts:
@@ -82,6 +92,7 @@ def run(app: Holdfast, work: Callable[[Holdfast], Awaitable[T]], *, create: bool
 
     `create`: create a missing store. `watch`: raise StoreUnavailable if the store is missing.
     """
+    import asyncio  # late: `--help` needs none
 
     async def opened() -> T:
         if watch:
@@ -93,6 +104,7 @@ def run(app: Holdfast, work: Callable[[Holdfast], Awaitable[T]], *, create: bool
                 error.add_note(f"the store is {where(app)}")  # the usual cause is a wrong store
                 raise
 
+    garbage.resume()
     return asyncio.run(opened())
 
 
@@ -127,6 +139,7 @@ def watching(
 
     Stops when `refresh` returns True.
     """
+    import asyncio
 
     async def repeat(app: Holdfast) -> None:
         while True:

@@ -41,7 +41,9 @@ def enqueue(
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="The queue. (default: default)")] = None,
     priority: Annotated[int | None, typer.Option(help="Lower runs first. (default: 0)")] = None,
     delay: Annotated[str | None, typer.Option(help="Start after this many seconds (or 15m, 2h, 1d).")] = None,
-    at: Annotated[str | None, typer.Option(help="Start at a time, such as 2030-01-31T12:00:00Z.")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="Start at a time, such as 2030-01-31T12:00:00Z, or epoch seconds.")
+    ] = None,
     timeout: Annotated[str | None, typer.Option(help="Maximum run time in seconds (or 15m, 2h).")] = None,
     max_retries: Annotated[
         int | None, typer.Option("--max-retries", "--max-attempts", help="Attempts in total, including the first.")
@@ -51,9 +53,13 @@ def enqueue(
         str | None, typer.Option(help="Keep one job per key: until_start, until_end, or a duration (15m).")
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the waiting job of the same key.")] = False,
-    debounce: Annotated[str | None, typer.Option(help="Replace it and start this long after the last call.")] = None,
+    debounce: Annotated[str | None, typer.Option(help="As --replace, due this long after the last call.")] = None,
     debounce_max: Annotated[str | None, typer.Option(help="Maximum delay since the first debounced call.")] = None,
     expires: Annotated[str | None, typer.Option(help="Latest start: in 15m, or at 2030-01-31T12:00:00Z.")] = None,
+    on_success: Annotated[
+        str | None, typer.Option(help="A task to enqueue when the job has succeeded; its argument is the job's id.")
+    ] = None,
+    on_dead: Annotated[str | None, typer.Option(help="The same when the job is dead.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag; repeatable.")] = None,
     cwd: Annotated[str | None, typer.Option(help="Working directory of a command.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for a command; repeatable.")] = None,
@@ -83,15 +89,17 @@ def enqueue(
     app = make_app(url, application)
     if many is not None:
         if given or task or args:
-            raise InvalidJob("--file and - take all job options from the JSON lines: remove the other options")
+            raise InvalidJob(
+                "no job was enqueued: --file and - take all job options from the JSON lines; remove the other options"
+            )
         _enqueue_all(app, many, as_json=as_json)
         return
     if task is not None:
         if words:
             raise InvalidJob("no job was enqueued: give either --task or a command, not both")
-        from .spec import parsed
+        from .spec import ARGUMENTS, parsed
 
-        given |= {"task": task, "args": None if args is None else parsed(args, "--args: ")}
+        given |= {"task": task, "args": None if args is None else parsed(args, "--args: ", ARGUMENTS)}
         note_unknown(app, application, task)
     else:
         given = _from_words(words or []) | given
@@ -112,7 +120,9 @@ def _lines(file: str | None, words: list[str] | None) -> Iterator[bytes] | None:
         try:
             return iter(open(file, "rb"))  # read to its end; the process then exits
         except OSError as error:
-            raise InvalidJob(f"--file {file} cannot be read: {error.strerror}; no job was enqueued") from None
+            raise InvalidJob(
+                f"no job was enqueued: --file {file} cannot be read: {error.strerror}; check its path and permissions"
+            ) from None
     return iter(sys.stdin.buffer) if file == "-" or words == ["-"] else None
 
 
@@ -125,7 +135,7 @@ def _from_words(words: list[str]) -> dict[str, Any]:
         raise InvalidJob(f"to run a command, put -- before it: holdfast enqueue -- {shlex.join(words)}")
     from .spec import read
 
-    return read(words[0])
+    return read(words[0], "no job was enqueued: ")
 
 
 def _enqueue_one(app: Holdfast, given: dict[str, Any], *, as_json: bool) -> None:

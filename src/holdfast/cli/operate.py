@@ -1,4 +1,4 @@
-"""`holdfast pause`, `resume`, `purge`: pause queues and tasks, delete jobs."""
+"""`holdfast pause`, `resume`, `purge`, `move`: pause queues and tasks, delete jobs, give jobs another task."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def resume(queue: QueueName = None, task: TaskName = None, where: Where = None, 
     paused = with_app(url, work)
     if paused is not None:
         known = f"these are paused: {', '.join(paused)}" if paused else "nothing is paused"
-        typer.echo(f"holdfast: {_what(queue, task, where)} was not paused; {known}", err=True)
+        typer.echo(f"holdfast: {_what(queue, task, where)} is not paused, so it was not resumed; {known}", err=True)
         raise typer.Exit(1)
     print(f"{_what(queue, task, where)} resumed.")
 
@@ -123,5 +123,28 @@ def purge_jobs(url: str | None, which: dict[str, Any], what: str, *, yes: bool, 
             typer.confirm(f"Delete {matched} {what}{whose} permanently?", abort=True)
     seen = in_bulk(url, "deleted", wanted, lambda app, on: app.bulk.purge(**which, progress=on), "holdfast purge")
     print(f"{seen.changed} of {seen.matched} {what} deleted.")
+    if seen.skipped:
+        print(f"{seen.skipped} skipped: {reasons_text(seen)}.")
+
+
+def move(
+    task: Annotated[str, typer.Argument(metavar="TASK")],
+    to: Annotated[str, typer.Argument(metavar="NEW_TASK")],
+    queue: options.Queue = None,
+    dry_run: options.DryRun = False,
+    url: options.Url = None,
+) -> None:
+    """Give the waiting and dead jobs of a task another task, with the same arguments. Dead jobs stay dead."""
+    seen = in_bulk(
+        url,
+        "counted" if dry_run else "moved",
+        None,
+        lambda app, progress: app.bulk.move(task, to, queue=queue, dry_run=dry_run, progress=progress),
+        "holdfast move",
+    )
+    if dry_run:
+        print(f"{seen.matched} jobs match; none was moved.")
+        return
+    print(f"{seen.changed} of {seen.matched} jobs moved from task {task} to {to}.")
     if seen.skipped:
         print(f"{seen.skipped} skipped: {reasons_text(seen)}.")

@@ -11,6 +11,14 @@ Url = Annotated[
     typer.Option("--url", help="The store, such as sqlite:///jobs.db. (default: HOLDFAST_URL, or ./holdfast.db)"),
 ]
 Application = Annotated[str | None, typer.Option("-A", "--app", help="The application, as module:app.")]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option("-I", "--import", metavar="MODULE", help="Import a module that defines tasks; repeatable."),
+]
+Discover = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PACKAGE", help="Import all modules named tasks of a package; repeatable."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second until Ctrl-C.")]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.", show_default=False)]

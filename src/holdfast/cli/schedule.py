@@ -12,7 +12,8 @@ from ..core.settings import duration
 from . import options
 from .connect import make_app, note_unknown, print_none, with_app
 from .connect import run as open_with
-from .spec import call, parsed
+from .spec import ARGUMENTS, call, parsed
+from .spec import moment as given_moment
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -34,10 +35,7 @@ def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
     elif not found:
         print_none(app, "schedules")
     else:
-        rows = [
-            (one.name, one.task, one.words, moment(one.last_run), "paused" if one.paused else moment(one.next_run))
-            for one in found
-        ]
+        rows = [(one.name, one.task, one.words, moment(one.last_run), _next(one)) for one in found]
         table("Schedules", ("Name", "Task", "When", "Last run", "Next run"), rows, keep=("Name",))
         for one in found:
             if one.error is not None:
@@ -64,6 +62,8 @@ def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -
         "catch up": rule.catch_up,
         "jitter": f"{rule.jitter:g} s" if rule.jitter else None,
         "overlap": rule.overlap,
+        "start": moment(kept.start) or None,
+        "end": moment(kept.end) or None,
         "queue": kept.queue,
         "priority": kept.priority or None,
         "attempts": kept.max_attempts,
@@ -74,7 +74,7 @@ def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -
         "limits": limits_text(kept.limits),
         "last run": moment(kept.last_run) or None,
         "last job": kept.last_job,
-        "next run": "paused" if kept.paused else moment(kept.next_run),
+        "next run": _next(kept),
         "error": kept.error,
     }
     echo_fields(fields)
@@ -96,6 +96,8 @@ def put(
     catch_up: Annotated[int, typer.Option(help="Maximum number of missed runs to enqueue late.")] = 1,
     jitter: Annotated[str, typer.Option(help="Delay each run by up to this many seconds (or 15m).")] = "0",
     overlap: Annotated[str, typer.Option(help="allow, or skip: no run while the last job has not ended.")] = "allow",
+    start: Annotated[str | None, typer.Option(help="No run before this time, such as 2030-01-31T12:00Z.")] = None,
+    end: Annotated[str | None, typer.Option(help="No run after this time.")] = None,
     url: options.Url = None,
     application: options.Application = None,
 ) -> None:
@@ -110,12 +112,15 @@ def put(
     if task is not None and words:
         raise InvalidJob(f"schedule {name!r} was not stored: give either --task or a command, not both")
     if (cron is None) == (every is None):
-        raise InvalidJob(f"schedule {name!r} was not stored: give either --cron or --every, not both")
+        raise InvalidJob(f"schedule {name!r} was not stored: give exactly one of --cron and --every")
     given: dict[str, Any] = {"queue": queue}
     if task is None:
         given["command"] = words[0] if words and len(words) == 1 else shlex.join(words or ())
     else:
-        given |= {"task": task, "args": None if args is None else parsed(args, "--args: ")}
+        given |= {
+            "task": task,
+            "args": None if args is None else parsed(args, f"schedule {name!r} was not stored: --args: ", ARGUMENTS),
+        }
 
     async def keep(app: Holdfast) -> tuple[Schedule, bool]:
         made = call(app, given)
@@ -129,6 +134,8 @@ def put(
             catch_up=catch_up,
             jitter=_seconds(jitter, "--jitter"),
             overlap=overlap,
+            start=None if start is None else given_moment(start, "--start"),
+            end=None if end is None else given_moment(end, "--end"),
         )
         return kept, declared
 
@@ -186,6 +193,13 @@ def _seconds(text: str, option: str) -> float:
 
 
 def _print(kept: Schedule) -> None:
-    from .printing import echo, moment
+    from .printing import echo
 
-    echo(f"Schedule {kept.name}: {kept.words}; {'paused' if kept.paused else f'next run {moment(kept.next_run)}'}.")
+    following = _next(kept) if kept.next_run is None else f"next run {_next(kept)}"
+    echo(f"Schedule {kept.name}: {kept.words}; {following}.")
+
+
+def _next(kept: Schedule) -> str:
+    from .printing import moment
+
+    return "paused" if kept.paused else moment(kept.next_run) or "no more runs"

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from ..core.errors import HoldfastError
 from ..store.protocol import Examining, Finding, Migrating
 from . import options, printing
-from .connect import make_app, parts_of
+from .connect import make_app, parts_of, with_app
 
 
 def migrate(
@@ -44,13 +45,29 @@ async def _apply(store: Migrating) -> list[int]:
         await store.close()
 
 
+def _refused(store: object, url: str | None) -> list[Finding]:
+    """Findings about refused jobs; none if the schema is not this version's."""
+    try:
+        if isinstance(store, Migrating) and asyncio.run(store.missing()):
+            return []
+        refused = with_app(url, lambda app: app.errors.refused())
+    except HoldfastError as error:
+        return [Finding(False, f"refused jobs could not be read: {error}", "correct this error, then run this again")]
+    advice = (
+        "deploy the code of these jobs to the workers of the queue, or run `holdfast move` or `holdfast purge --task`"
+    )
+    return [Finding(False, str(one), advice) for one in refused]
+
+
 def doctor(*, as_json: options.AsJson = False, url: options.Url = None) -> None:
-    """Check the store's configuration for risks; exit code 1 if anything needs attention."""
+    """Check the store's configuration for risks, and for refused jobs; exit code 1 if anything needs attention."""
     store = parts_of(make_app(url)).runtime.store
     if not isinstance(store, Examining):
         findings = [Finding(True, f"the {store.name} store has no checks")]
     else:
         findings = asyncio.run(store.examine())
+    if all(finding.fine for finding in findings[:1]):  # else the schema is missing or cannot be read
+        findings += _refused(store, url)
     if as_json:
         printing.document(findings)
     else:

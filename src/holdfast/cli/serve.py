@@ -8,13 +8,15 @@ from typing import Annotated
 import typer
 
 from ..core.errors import SERVER, requires
-from . import options
+from . import garbage, options
 from .connect import make_app, parts_of
 
 
 def serve(
     application: options.Application = None,
     *,
+    imports: options.Imports = None,
+    discover: options.Discover = None,
     host: Annotated[str, typer.Option(help="Address to listen on. Non-loopback needs a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on. 0: any free port.")] = 8000,
     allow_host: Annotated[
@@ -52,13 +54,14 @@ def serve(
 
     flags = {} if log_level is None else {"log_level": log_level}
     settings = combine(flags, from_environment(os.environ), {})
-    app = make_app(url, application)
+    app = make_app(url, application, imports or (), discover or ())
     service = asgi(
         app, hosts=allow_host or (), origins=allow_origin or (), allow_shell=allow_shell or (), trust=trust or ()
     )
     with requires("holdfast serve", "server", *SERVER):
         from ..http.serve import run
     set_up(settings.log_level, settings.log_format)
+    garbage.resume()
     run(
         service,
         host,

@@ -25,13 +25,18 @@ ALIASES = {"cmd": "command", "max_retries": "max_attempts", "run_at": "at"}
 KNOWN = [*SHELL_KEYS, "cmd", "task", "args", *OPTIONS, "max_retries"]
 
 
-def parsed(text: str | bytes, where: str = "") -> Any:
+JOB = 'an object such as {"command": "echo hi"}'
+ARGUMENTS = "a list or an object, such as [1, 2]"
+"""What a JSON text must be, for error messages."""
+
+
+def parsed(text: str | bytes, where: str = "", wanted: str = JOB) -> Any:
     """Decode JSON; InvalidJob if it is malformed. `where` is the prefix of the error message."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = str(error).replace("JSON is malformed: ", "")
-        raise InvalidJob(f"{where}invalid JSON: {reason}") from None
+        raise InvalidJob(f"{where}invalid JSON: {reason}; write {wanted}") from None
 
 
 def read(text: str | bytes, where: str = "") -> dict[str, Any]:
@@ -70,7 +75,8 @@ def _call(app: Holdfast, given: dict[str, Any]) -> Call[Any]:
             raise InvalidJob("'args' needs 'task'; a shell job takes 'command' instead")
         task, args = SHELL_TASK, _checked_shell(shell)
     elif shell:
-        raise InvalidJob(f"only shell jobs can have {', '.join(map(repr, shell))}, not a job of task {task!r}")
+        unwanted = ", ".join(map(repr, shell))
+        raise InvalidJob(f"only shell jobs can have {unwanted}, not a job of task {task!r}: remove {unwanted}")
     positional, named = _checked_args(args)
     made = app.call(_text(task, "task"), *positional, **named)
     made.options = made.options.changed(_options(fields))
@@ -146,6 +152,8 @@ def _seconds(value: Any, name: str) -> Any:
 def moment(value: Any, name: str = "run_at") -> datetime:
     """A time from ISO 8601 with a zone, or from epoch seconds."""
     try:
+        if isinstance(value, str) and value.isdecimal() and len(value) > len("20300131"):
+            value = int(value)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return datetime.fromtimestamp(value, UTC)
         at = datetime.fromisoformat(cast("str", value))

@@ -22,6 +22,7 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
         from .printing import document, echo, json
 
         stats, workers, paused = await app.stats(), await app.workers(), await app.paused_tasks()
+        refused = await app.errors.refused()
         parts = parts_of(app)
         store = parts.runtime.store
         cost = await store.cost() if isinstance(store, Costing) else None
@@ -30,6 +31,7 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
             shown: dict[str, Any] = {"store": where(app), "counts": stats.counts, "queues": stats.queues}
             shown["workers"] = workers
             shown["warnings"] = [{"what": one.what, "advice": one.advice} for one in stats.warnings]
+            shown["refused"] = refused
             shown["paused_tasks"] = [{"task": one.task, "where": one.where} for one in paused]
             if cost is not None:
                 shown["cost"] = {"requests_per_job": cost.requests_per_job}
@@ -40,6 +42,8 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
             print(f"Store: {where(app)}")
             _print_status(stats, [worker for worker in workers if worker.kind == "worker"])
             _print_paused(paused)
+            for one in refused:
+                echo(f"Warning: {one}")
             for one in stats.warnings:
                 echo(f"Warning: {one.what}; {one.advice}")
             if cost is not None:

@@ -24,10 +24,12 @@ app = typer.Typer(help="Run workers.", no_args_is_help=True)
 def start(
     application: options.Application = None,
     *,
+    imports: options.Imports = None,
+    discover: options.Discover = None,
     count: Annotated[int, typer.Option("--count", "-c", min=1, max=256, help="Worker processes.")] = 1,
-    foreground: Annotated[bool, typer.Option("--foreground", "-f", help="Run in this terminal (containers).")] = False,
+    foreground: Annotated[bool, typer.Option("--foreground", "-f", help="Run in this terminal or container.")] = False,
     queues: Annotated[
-        str | None, typer.Option(help="Queues with weights: mail:5,default:1. (default: the tasks')")
+        str | None, typer.Option(help="Queues with weights: mail:5,default:1. (default: those of the tasks)")
     ] = None,
     concurrency: Annotated[
         int | None,
@@ -41,10 +43,10 @@ def start(
         typer.Option(metavar="NAME", help="A variable or pattern (AWS_*) passed to shell jobs; repeatable."),
     ] = None,
     lease: Annotated[float | None, typer.Option(help="Seconds until a claim without a heartbeat expires.")] = None,
-    grace: Annotated[str | None, typer.Option(help="Seconds (or 15m, 2h) for running jobs to end at a stop.")] = None,
+    grace: Annotated[str | None, typer.Option(help="Seconds (or 15m, 2h) that running jobs get at a stop.")] = None,
     drain: Annotated[bool, typer.Option("--drain", help="Exit when no job is left to run.")] = False,
     max_jobs: Annotated[int | None, typer.Option(min=1, help="Restart each process after this many jobs.")] = None,
-    max_memory: Annotated[str | None, typer.Option(help="Restart each process above, say, 500MB.")] = None,
+    max_memory: Annotated[str | None, typer.Option(help="Restart each process above this memory (500MB).")] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Restart when a Python file changes.")] = False,
     handover: Annotated[
         bool, typer.Option("--handover", help="Once ready, let older workers of this store finish their jobs and exit.")
@@ -60,6 +62,8 @@ def start(
     Without -A they run shell jobs: anyone who can write to the store can run commands on this machine.
     SIGTERM or Ctrl-C stops them gracefully, a second one at once.
     """
+    import msgspec
+
     from ..core.settings import combine, from_environment, parse, redact, size
     from ..worker import background, state
     from ..worker.service import Service, parse_queues
@@ -71,9 +75,11 @@ def start(
         max_bytes = None if max_memory is None else size(max_memory, 2**50)
     except ValueError as error:
         raise ConfigError(f"--max-memory {error}, not {max_memory!r}") from None
+    holdfast = make_app(url, application, imports or (), discover or ())
     service = Service(
         count=count,
         application=application,
+        imports=tuple(parts_of(holdfast).imports),
         shell=shell,
         pass_env=None if pass_env is None else parse("pass_env", pass_env),
         queues=None if queues is None else parse_queues(queues),
@@ -90,8 +96,8 @@ def start(
         metrics=settings.metrics_port,
         metrics_prefix=settings.metrics_prefix,
     )
-    holdfast = make_app(url, application)
-    run(holdfast, _reachable, create=True)
+    _check_reachable(holdfast)
+    service = msgspec.structs.replace(service, engine=parts_of(holdfast).runtime.store.name)
     key, shown = state.store_key(holdfast), redact(parts_of(holdfast).url)
     if not foreground:
         pid, pids = background.start(service, key, parts_of(holdfast).url)
@@ -101,21 +107,32 @@ def start(
         return
     if application is None:
         os.environ["HOLDFAST_URL"] = parts_of(holdfast).url
-    from ..observe.logs import set_up
+    from .foreground import replace_process
 
-    set_up(settings.log_level, settings.log_format)
-    background.supervise(service, key, _log_started)
-
-
-async def _reachable(app: Holdfast) -> None:
-    """Does nothing: opening the app has shown that the store is reachable."""
+    replace_process(service, key)
 
 
-def _log_started(pids: list[int]) -> None:
-    import logging
+def _check_reachable(app: Holdfast) -> None:
+    """Raise an error if the store cannot be opened; a missing one is created."""
+    from ..store.protocol import Replicated
 
-    fields = {"pids": pids, "supervisor": os.getpid()}
-    logging.getLogger("holdfast").info("workers_started", extra={"fields": fields})
+    async def opened(app: Holdfast) -> None:
+        """Does nothing: opening the app has shown it."""
+
+    async def connected(store: Replicated) -> None:
+        light = store.heartbeat_only()  # does not load all jobs
+        try:
+            await light.open()
+        finally:
+            await light.close()
+
+    store = parts_of(app).runtime.store
+    if isinstance(store, Replicated):
+        import asyncio
+
+        asyncio.run(connected(store))
+    else:
+        run(app, opened, create=True)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Bulk operations: search, count, and retry, cancel and delete of many jobs."""
+"""Bulk operations: search, count, and retry, cancel, move and delete of many jobs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ import msgspec
 
 from ..core import internal as extra
 from ..core.errors import InvalidJob
-from ..core.job import State
-from ..core.validation import checked_cursor, checked_limit, checked_seconds, checked_text
+from ..core.job import WAITING, State
+from ..core.validation import (
+    checked_cursor,
+    checked_limit,
+    checked_name,
+    checked_new_task,
+    checked_seconds,
+    checked_text,
+)
 from ..core.writes import Writes
 from ..views import job_view, moment, states_named
 from .bulk_change import ACTIONS, BulkChange, Changed, OnProgress
@@ -82,25 +89,29 @@ class Bulk:
         *,
         ids: Sequence[str] = (),
         all: bool = False,  # noqa: A002  # the field of the HTTP API
+        to: str | None = None,
         cursor: str | None = None,
         dry_run: bool = False,
     ) -> Changed:
-        """Cancel, retry or delete the jobs of these ids, or one step of all that match; the cursor continues.
+        """Cancel, retry, move or delete the jobs of these ids, or one step of all that match; the cursor continues.
 
-        A filter with nothing but `until` matches every job, and needs `all`. `dry_run`: count the matches, and change
-        nothing.
+        A move gives waiting and dead jobs the task `to`. A filter with nothing but `until` matches every job, and needs
+        `all`. `dry_run`: count the matches, and change nothing.
         """
         if action not in ACTIONS:
             raise InvalidJob(f"the action must be one of {', '.join(ACTIONS)}, not {action!r:.100}")
+        if (action == "move") != (to is not None):
+            raise InvalidJob("give to=, the name of the new task, with the action 'move' and with no other")
         if isinstance(ids, str) or not isinstance(ids, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidJob(f"ids= must be a list of ids, not {ids!r:.100}")
         if wanted is None and all and not ids:
             wanted = Filter()
         if (wanted is None) == (not ids):
-            raise InvalidJob(f"to {action} jobs, give either a filter or ids, not both")
+            raise InvalidJob(f"to {action} jobs, give exactly one of: a filter, ids")
         if len(ids) > CHANGE_LIMIT:
             raise InvalidJob(f"at most {CHANGE_LIMIT} ids at once, not {len(ids)}: split the list")
-        change = self._begin(session, action)
+        task = "" if to is None else checked_new_task(to)
+        change = self._begin(session, action, to=task)
         if wanted is None:
             records = await session.store.get(list(dict.fromkeys(checked_text(id, "an id") for id in ids)))
             found = SearchResult([record for record in records if record is not None], None, len(records), None)
@@ -112,7 +123,7 @@ class Bulk:
             if all and not sought.everything:
                 raise InvalidJob("give either a filter that restricts the jobs, or all=, not both")
             found = await _look(session, sought, cursor, CHANGE_LIMIT, WINDOW)
-            change = self._begin(session, action, sought.where.states)
+            change = self._begin(session, action, sought.where.states, task)
         tally = change.tally
         tally.matched, tally.looked = len(found.records), found.looked
         if dry_run:
@@ -170,6 +181,28 @@ class Bulk:
         writes = Writes("the purge", "call purge again to delete the rest")
         return await self._begin(session, "delete").all(where, writes, dry_run=dry_run, progress=progress)
 
+    @on_app_loop
+    async def move(
+        self,
+        session: Session,
+        task: str,
+        to: str,
+        *,
+        queue: str | None = None,
+        dry_run: bool = False,
+        progress: OnProgress | None = None,
+    ) -> int:
+        """Give every waiting and dead job of a task another task, with the same arguments; returns how many.
+
+        Dead jobs stay dead, refused ones become due. `dry_run`: how many match. After an interruption, the same call
+        moves the rest.
+        """
+        states = (*sorted(WAITING), State.DEAD)
+        where = where_of(states, queue, checked_name(task, "task"), None)
+        writes = Writes("the move", "call move again to move the rest")
+        change = self._begin(session, "move", states, checked_new_task(to))
+        return await change.all(where, writes, dry_run=dry_run, progress=progress)
+
     async def recover(self) -> int:
         """Settle the claims whose lease has expired, so that the jobs run again; returns how many.
 
@@ -177,9 +210,9 @@ class Bulk:
         """
         return await self._claims.recover()
 
-    def _begin(self, session: Session, action: str, states: tuple[str, ...] = ()) -> BulkChange:
+    def _begin(self, session: Session, action: str, states: tuple[str, ...] = (), to: str = "") -> BulkChange:
         operations, flows, events = self._operations, self._flows(), self._runtime.events
-        return BulkChange(session, action, operations=operations, flows=flows, events=events, states=states)
+        return BulkChange(session, action, operations=operations, flows=flows, events=events, states=states, to=to)
 
 
 async def _look(session: Session, sought: Sought, cursor: str | None, limit: int, window: int) -> SearchResult:

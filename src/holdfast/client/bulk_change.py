@@ -24,7 +24,7 @@ from .unique import rivals as rivals_of
 logger = logging.getLogger("holdfast")
 LOGGED = 10
 """Skipped jobs of one operation whose reason is logged; all are counted."""
-ACTIONS = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
+ACTIONS = {"cancel": "cancelled", "retry": "retried", "delete": "deleted", "move": "moved"}
 """Actions, with their past participles."""
 
 
@@ -44,7 +44,8 @@ class Changed(msgspec.Struct, frozen=True):
     reasons: dict[str, int] = {}
     """How many were skipped and why: `state` (wrong state), `moved` (changed since it was found), `not_found`, `flow`
     (its flow needs it, or has nothing to retry), `key` (another unfinished job has its key), `damaged` (its stored data
-    cannot be decoded), `refused` (this caller may not), `scope` (its flow is not within the token's scope)."""
+    cannot be decoded), `follow_up` (its follow-up is pending and cannot be stored), `refused` (this caller may not),
+    `scope` (its flow is not within the token's scope)."""
 
 
 OnProgress = Callable[[Changed], object]
@@ -60,7 +61,7 @@ class Tally:
         self.matched = self.changed = self.looked = 0
         self.reasons: dict[str, int] = {}
 
-    def skip(self, reason: str, error: Exception | None = None, number: int = 1, job: str = "a job") -> None:
+    def skip(self, reason: str, error: BaseException | None = None, number: int = 1, job: str = "a job") -> None:
         """Count jobs that are left unchanged. The error, if given, is logged; a wrong state needs no explanation.
 
         `job`: its name in the log, if the error does not name it.
@@ -77,7 +78,10 @@ class Tally:
 
 
 class BulkChange:
-    """A running bulk operation. `states`: if any are given, only jobs that are still in one of them are changed."""
+    """A running bulk operation. `states`: if any are given, only jobs that are still in one of them are changed.
+
+    `to`: the task that a move gives them.
+    """
 
     def __init__(
         self,
@@ -88,6 +92,7 @@ class BulkChange:
         flows: OperatedFlows,
         events: Events,
         states: tuple[str, ...] = (),
+        to: str = "",
     ) -> None:
         self._session = session
         self._action = action
@@ -95,6 +100,7 @@ class BulkChange:
         self._flows = flows
         self._events = events
         self._states = states
+        self._to = to
         self.tally = Tally(ACTIONS[action])
 
     async def all(self, where: Where, writes: Writes, *, dry_run: bool, progress: OnProgress | None) -> int:
@@ -132,7 +138,8 @@ class BulkChange:
             plain = [record for record in records if record.id not in needed]
         flows: dict[str, list[Record]] = {}
         for record in plain:
-            if (flow := extra.read(record.extra).flow) is not None and (action == "retry" or flow == record.id):
+            flow = extra.read(record.extra).flow
+            if flow is not None and action != "move" and (action == "retry" or flow == record.id):
                 flows.setdefault(flow, []).append(record)
         if action == "retry" and flows:
             flows = await _retried_by_flow(session, flows)
@@ -173,7 +180,7 @@ class BulkChange:
     async def _plain(self, records: Sequence[Record], writes: Writes) -> list[str]:
         """Change these jobs in one commit; a job that changed since it was read is read and decided again."""
         session, action, tally, states = self._session, self._action, self.tally, self._states
-        decide, changed = _decision(action, session), list[str]()
+        decide, changed = _decision(action, session, self._to), list[str]()
         for _ in range(TRIES):
             wanted: list[tuple[Record, Change]] = []
             for record in records:
@@ -186,6 +193,11 @@ class BulkChange:
                     tally.skip("state")
                 else:
                     wanted.append((record, change))
+            if ended := [one for one, _ in wanted if one.extra is not None and one.state in TERMINAL]:
+                failed = await self._flows.store_follow_ups(ended)
+                for id, error in failed.items():
+                    tally.skip("follow_up", error, job=f"job {id}")
+                wanted = [(record, change) for record, change in wanted if record.id not in failed]
             if not wanted:
                 return changed
             moved: list[str] = []
@@ -205,7 +217,9 @@ class BulkChange:
             records = [record for record in found if not states or record.state in states]
             if len(records) < len(found):  # it is no longer in one of the wanted states
                 tally.skip("moved", number=len(found) - len(records))
-        left = f"{len(records)} jobs were not {ACTIONS[action]}"
+            if not records:
+                return changed
+        left = f"{len(records)} jobs were not {ACTIONS[action]} (the first is {records[0].id!r})"
         raise StoreUnavailable(f"{left}: they changed during {TRIES} tries; repeat the call")
 
 
@@ -246,7 +260,9 @@ async def _commit(session: Session, wanted: Sequence[tuple[Record, Change]], tal
     return [*await _commit(session, wanted[:half], tally), *await _commit(session, wanted[half:], tally)]
 
 
-def _decision(action: str, session: Session) -> Callable[[Record], Change | None]:
+def _decision(action: str, session: Session, to: str) -> Callable[[Record], Change | None]:
     if action == "cancel":
         return partial(lifecycle.cancel, rules=session.rules)
+    if action == "move":
+        return partial(lifecycle.move, task=to)
     return lifecycle.retry if action == "retry" else lifecycle.delete

@@ -284,7 +284,7 @@ class ManualClaims:
         process: str,
     ) -> list[Claim]:
         """Claim jobs under a holder of this call; paused and expired jobs are settled and left out."""
-        holder = new_holder(session, "hand", lease, queues, process=process)
+        holder = new_holder(session, "manual", lease, queues, process=process)
         while True:
             await session.task_pauses.fresh(session.settings.poll)
             found = await confirmed(session, Ask(holder, queues, limit, session.entropy.token(), tasks))
@@ -307,19 +307,36 @@ class ManualClaims:
         await self.settle(record, await session.refusal(record))
 
     @on_app_loop
-    async def recover(self, session: Session, *, holder: str | None = None) -> int:
+    async def recover(
+        self,
+        session: Session,
+        *,
+        holder: str | None = None,
+        unstarted: Callable[[Record], bool] = lambda _: False,
+        max_age: float = 0.0,
+    ) -> int:
         """Settle the claims whose lease has expired (or all of an ended `holder`), to run again; returns how many.
 
-        Claims of a process of this machine that has provably ended are settled at once.
+        Claims of a process of this machine that has provably ended are settled at once. `unstarted`: whether
+        the job of a claim had not started; it is released without charging an attempt. `max_age`: seconds for
+        which the list of holders may be used.
         """
         if holder is None:
-            found = [*await session.lost(PAGE_LIMIT), *await session.abandoned(PAGE_LIMIT)]
+            found = [*await session.lost(PAGE_LIMIT, max_age), *await session.abandoned(PAGE_LIMIT, max_age)]
             lost = list({(one.record.id, one.record.fence): one for one in found}.values())
         else:
             lost = await session.store.expired(PAGE_LIMIT, holder)
         if not lost:
             return 0
-        ends = [self.settlement(session, one.record, Outcome.lost(), expected_heartbeat=one.heartbeat) for one in lost]
+        ends = [
+            self.settlement(
+                session,
+                one.record,
+                Outcome.released() if unstarted(one.record) else Outcome.lost(),
+                expected_heartbeat=one.heartbeat,
+            )
+            for one in lost
+        ]
         try:
             written = await asyncio.gather(*(session.commit.settle(end) for end in ends))
         except Exception:

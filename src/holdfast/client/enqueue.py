@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from functools import partial
 from typing import Any, TypeVar, Unpack, cast
 
@@ -17,31 +17,34 @@ from ..core.errors import (
     JobExists,
     KeyConflict,
     OutcomeUnknown,
-    PartialEnqueue,
     PayloadTooLarge,
     QueueFull,
 )
-from ..core.internal import Internal, write
+from ..core.follow_ups import made_from
+from ..core.internal import FollowUp, Internal, added, write
 from ..core.job import LimitKey, NewJob
 from ..core.operations import Inserted
 from ..core.settings import Settings
 from ..core.validation import checked_name
 from ..observe import traces
-from ..store.group_commit import PAGE
-from ..store.protocol import Binding
+from ..store.group_commit import PAGE, guard
+from ..store.protocol import Batch, Binding, BlockingWrites
 from ..tasks.handle import Handle
 from ..tasks.limits import Limit
-from ..tasks.options import JobOptions, Options
+from ..tasks.options import OPTION_OF, JobOptions, Options, name_of_codec
 from ..tasks.registry import Registry
 from ..tasks.task import BlockingTasks, Call, Task
 from ..views import moment
 from .handles import Handles
 from .loop_calls import LoopEnded
+from .many_calls import ManyCalls
 from .runtime import Runtime, on_app_loop
 from .session import Session
 from .unique import REPLACED, insert_or_replace
 
 R = TypeVar("R")
+FOLLOW_UP = frozenset({"queue", "priority", "max_attempts", "timeout", "retry", "delay", "tags", "expires", "limit"})
+"""The options of a job that is stored when another one has ended."""
 EnqueueHook = Callable[[NewJob, Callable[[NewJob], Awaitable[Inserted]]], Awaitable[Inserted]]
 
 
@@ -58,39 +61,53 @@ class Enqueue:
         self.known_store_id = runtime.known_store_id
         self.hooks: list[EnqueueHook] = []
         """Called around every insert; the last one is the outermost."""
+        self.only_on_loop = False
+        """Whether blocking callers never insert on their own threads."""
 
     @property
     def sync(self) -> BlockingTasks:
         return self.handles.sync
 
     async def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[Handle[Any]]:
-        """Enqueue many calls, one round trip per thousand. A call is `app.call(task, …)` or a tuple `(task, …)`."""
-        settings = (await self._runtime.opened()).fresh_settings()
-        made = [self._called(call) for call in calls]
-        jobs = [self.new_job(settings, call.task, call.options, call.args, call.kwargs) for call in made]
-        if any(call.options.connection is not None for call in made):
-            raise InvalidJob("enqueue_many does not take connection=; enqueue the jobs one by one in your transaction")
-        if any(call.options.replace for call in made):
-            raise InvalidJob("enqueue_many does not take replace= or debounce=; enqueue the jobs one by one")
-        ids: list[str | Exception] = []
-        step = 1 if self.hooks else PAGE
-        for start in range(0, len(jobs), step):
-            part = jobs[start : start + step]
-            try:
-                ids += await self.insert_all(part)
-            except Exception as error:  # noqa: BLE001  # a hook may raise anything; what was stored before it is stored
-                ids += [error] * (len(jobs) - start)
-                break
-        refused = [id for id in ids if isinstance(id, Exception)]
-        if len(refused) == len(ids) and refused:
-            raise refused[0]
-        handles = [
-            None if isinstance(id, Exception) else self.handles.handle(id, call.task.decode_result)
-            for id, call in zip(ids, made, strict=True)
-        ]
-        if refused:
-            raise PartialEnqueue(handles, refused[0]) from refused[0]
-        return cast("list[Handle[Any]]", handles)
+        """Enqueue many calls, up to 1,000 jobs and 8 MB per write.
+
+        A call is `app.call(task, …)` or a tuple `(task, …)`. Calls are taken from the
+        iterable as they are written, at most 32 MB ahead.
+        """
+        many = await self.many_calls(calls)
+        while jobs := many.next_page():
+            await self.store_page(many, jobs)
+        return many.handles(self.handles)
+
+    async def many_calls(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> ManyCalls:
+        """The calls of an `enqueue_many`, to be stored page by page. A hook is called around each insert."""
+        settings, tasks = (await self._runtime.opened()).fresh_settings(), list[Task[..., Any]]()
+
+        def jobs() -> Iterator[NewJob]:
+            for given in calls:
+                call = self._called(given)
+                tasks.append(call.task)
+                options = call.options
+                if options.connection is not None:
+                    raise InvalidJob(
+                        f"task {call.task.name!r}: enqueue_many does not take connection=; enqueue the jobs one by one"
+                        " in your transaction"
+                    )
+                if options.replace:
+                    raise InvalidJob(
+                        f"task {call.task.name!r}: enqueue_many does not take replace= or debounce=; enqueue the jobs"
+                        " one by one"
+                    )
+                yield self.new_job(settings, call.task, options, call.args, call.kwargs)
+
+        return ManyCalls(jobs(), tasks, len(calls) if isinstance(calls, Sized) else 0, 1 if self.hooks else PAGE)
+
+    async def store_page(self, many: ManyCalls, jobs: Sequence[NewJob]) -> None:
+        """Store one page of many calls."""
+        try:
+            many.answered(await self.insert_all(jobs))
+        except Exception as error:  # noqa: BLE001  # a hook may raise anything; what was stored before it is stored
+            many.failed(error)
 
     def _called(self, call: Any) -> Call[Any]:
         if isinstance(call, Call):
@@ -98,7 +115,9 @@ class Enqueue:
         if isinstance(call, tuple) and call:
             fn, *args = cast("tuple[Any, ...]", call)
             return self._registry.call(fn, tuple(args), {})
-        raise InvalidJob(f"a call must be app.call(task, …) or a tuple (task, …), not {call!r:.100}")
+        raise InvalidJob(
+            f"enqueue_many: each call must be task.call(…), app.call(task, …) or a tuple (task, …), not {call!r:.100}"
+        )
 
     async def enqueue_call(
         self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -124,7 +143,7 @@ class Enqueue:
         holes: bool = False,
     ) -> NewJob:
         """The checked job of a call; nothing is stored yet. `holes`: it takes results of other jobs."""
-        codec = "json" if task.codec is None else getattr(task.codec, "name", "custom")
+        codec = "json" if task.codec is None else name_of_codec(task.codec)
         payload = task.encode_open(args, kwargs) if holes else task.encode(args, kwargs)
         return self._make(settings, task.name, payload, codec, options)
 
@@ -145,12 +164,15 @@ class Enqueue:
                 f" ({settings.key_retention:g} s); use a shorter time, or raise key_retention"
             )
         if options.expires_at is not None and options.expires_at <= self._runtime.clock.now():
-            raise InvalidJob(f"task {name!r}: expires={moment(options.expires_at)} is in the past; nothing was stored")
+            raise InvalidJob(
+                f"task {name!r}: expires={moment(options.expires_at)} is in the past, so the job was not stored; use a"
+                " later time"
+            )
         runtime = self._runtime
         id, key, attempts, unique = options.id, options.key, options.max_attempts, options.unique
         if unique is not None:
             key = key or f"{name}:{_fingerprint(name, payload, codec)}"
-        return NewJob(
+        job = NewJob(
             runtime.entropy.uuid7(runtime.clock.now()) if id is None else id,
             name,
             options.queue or "default",
@@ -170,13 +192,44 @@ class Enqueue:
             options.retry,
             unique or "",
             options.window,
-            limit_key=self._limit_key(name, payload, options),
+            limit_key=self._limit_key(name, payload, codec, options),
             extra=_extra(options),
         )
+        return self._with_follow_ups(settings, job, options)
 
-    def _limit_key(self, name: str, payload: bytes, options: Options) -> LimitKey | None:
+    def _with_follow_ups(self, settings: Settings, job: NewJob, options: Options) -> NewJob:
+        """The job, with the jobs that are stored when it has ended."""
+        if options.on_success is None and options.on_dead is None:
+            return job
+        on_success = self._follow_up(settings, options.on_success, "on_success", job.id)
+        on_dead = self._follow_up(settings, options.on_dead, "on_dead", job.id)
+        return msgspec.structs.replace(job, extra=added(job.extra, Internal(on_success=on_success, on_dead=on_dead)))
+
+    def _follow_up(self, settings: Settings, given: Any, option: str, id: str) -> FollowUp | None:
+        if given is None:
+            return None
+        call = self._registry.call(given, (id,), {})
+        task, options = call.task.stored_as("json"), call.options
+        of_task = msgspec.structs.asdict(task.options)
+        unfit = {OPTION_OF.get(name, name) for name in of_task if getattr(options, name) != of_task[name]} - FOLLOW_UP
+        if unfit:
+            raise InvalidJob(
+                f"{option}= of job {id!r}: its options cannot have {', '.join(f'{name}=' for name in sorted(unfit))};"
+                f" they can have {', '.join(f'{name}=' for name in sorted(FOLLOW_UP))}"
+            )
+        if task.codec is not None and name_of_codec(task.codec) != "json":
+            raise InvalidJob(f"{option}= of job {id!r}: task {task.name!r} has its own codec; use a task with JSON")
+        try:
+            payload = task.encode(call.args, call.kwargs)
+        except InvalidJob as error:
+            raise InvalidJob(f"{option}= of job {id!r}: the argument is the id of the job, but {error}") from None
+        plain = msgspec.structs.replace(options, unique=None, window=0.0)
+        return made_from(self._make(settings, task.name, payload, "json", plain))
+
+    def _limit_key(self, name: str, payload: bytes, codec: str, options: Options) -> LimitKey | None:
         """The limit key of a job: from the limit of its call, else of its task, else of its queue, else None."""
         task = self._registry.tasks.get(name)
+        task = None if task is None else task.stored_as(codec)
         limit = options.limit or (None if task is None else task.options.limit)
         if limit is not None:
             return limit.limit_key(name, task, payload)
@@ -208,7 +261,11 @@ class Enqueue:
     ) -> list[str | HoldfastError]:
         if not self.hooks and insert is None:
             answers = await self._insert_jobs(jobs)
-            return [self._accepted(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+            unseen = not self._runtime.events.wanted("job_created")
+            return [
+                answer.id if unseen and answer.outcome == "created" else self._accepted(job, answer)
+                for job, answer in zip(jobs, answers, strict=True)
+            ]
         ids: list[str | HoldfastError] = []
         for job in jobs:
             try:
@@ -220,26 +277,59 @@ class Enqueue:
             ids.append(self._accepted(job, answer))
         return ids
 
-    async def _insert_one(self, job: NewJob) -> Inserted:
-        return (await self._insert_jobs([job]))[0]
+    def insert_blocking(self, run: Callable[..., Any], job: NewJob, options: Options) -> str:
+        """`insert` for a blocking caller: on its own thread if the store can, else on the app's loop, by `run`."""
+        session = self._runtime.live_session()
+        writes = None if session is None else session.blocking_writes
+        if writes is None or options.replace or guard.get() is not None or self._needs_loop():
+            return run(self.insert, job, options)
+        if not traces.wanted():
+            return _or_raise(self._insert_here(run, writes, job))
+        with traces.enqueuing([job]) as (stamped,):
+            id = self._insert_here(run, writes, stamped)
+        return _or_raise(id)
+
+    def _needs_loop(self) -> bool:
+        """Whether code of the app that runs on its loop takes part in an insert."""
+        handled = self._runtime.events.handled("job_created", "idempotent_submission")
+        return handled or bool(self.hooks) or self.only_on_loop
+
+    def _insert_here(self, run: Callable[..., Any], writes: BlockingWrites, job: NewJob) -> str | HoldfastError:
+        unknown: OutcomeUnknown | None = None
+        try:
+            answers = writes.write_blocking(Batch([job]))
+        except OutcomeUnknown as error:
+            answers, unknown = None, error
+        answer = run(self._insert_one, job, unknown) if answers is None else answers.inserts[0]
+        return self._accepted(job, answer)
+
+    async def _insert_one(self, job: NewJob, unknown: OutcomeUnknown | None = None) -> Inserted:
+        return (await self._insert_jobs([job], unknown))[0]
 
     @on_app_loop
     async def _insert_or_replace(self, session: Session, max_delay: float | None, job: NewJob) -> Inserted:
         return await insert_or_replace(session, self._insert_one, job, max_delay)
 
     @on_app_loop
-    async def _commit_jobs(self, session: Session, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        return await session.commit.insert(jobs)
+    async def _commit_jobs(
+        self, session: Session, jobs: Sequence[NewJob], unknown: OutcomeUnknown | None
+    ) -> Sequence[Inserted]:
+        return await session.commit.insert(jobs, unknown)
 
-    async def _insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+    async def _insert_jobs(self, jobs: Sequence[NewJob], unknown: OutcomeUnknown | None = None) -> Sequence[Inserted]:
+        """`unknown`: the error of an earlier attempt to store them, which may have succeeded."""
         try:
             try:
-                return await self._commit_jobs(jobs)
-            except LoopEnded:  # jobs that were stored are recognised when they are sent again
-                return await self._commit_jobs(jobs)
-        except OutcomeUnknown as error:
+                return await self._commit_jobs(jobs, unknown)
+            except LoopEnded as ended:  # jobs that were stored are recognised when they are sent again
+                unknown = unknown or ended
+                return await self._commit_jobs(jobs, unknown)
+        except HoldfastError as error:
+            first = unknown or error
+            if not isinstance(first, OutcomeUnknown):
+                raise
             again = all(job.nonce or (job.key is not None and job.unique in ("", "window")) for job in jobs)
-            raise OutcomeUnknown(str(error), tuple(job.id for job in jobs), retry_safe=again) from error
+            raise OutcomeUnknown(str(first), tuple(job.id for job in jobs), retry_safe=again) from error
 
     async def _hooked(self, job: NewJob, left: int, insert: Callable[[NewJob], Awaitable[Inserted]]) -> Inserted:
         if left == 0:
@@ -256,7 +346,7 @@ class Enqueue:
         if not isinstance(store, Binding):
             raise ConfigError(
                 f"the {store.name} store does not support connection=: only SQLite and Postgres can store a job in your"
-                " own transaction; enqueue without it after your commit"
+                " own transaction; enqueue without it after your commit, or use holdfast.testing.on_memory in tests"
             )
         return store
 
@@ -268,7 +358,8 @@ class Enqueue:
             return (await store.insert_bound(connection, [job]))[0]
 
         with traces.enqueuing([job]) as (stamped,):
-            return _or_raise(self._accepted(stamped, await self._hooked(stamped, len(self.hooks), insert)))
+            answer = self._accepted(stamped, await self._hooked(stamped, len(self.hooks), insert))
+        return _or_raise(answer)
 
     def _accepted(self, job: NewJob, answer: Inserted) -> str | HoldfastError:
         """The id of the job that the call got, or the error."""
@@ -305,11 +396,12 @@ class Enqueue:
         """The checked job of a payload; nothing is stored yet."""
         if not isinstance(payload, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidJob(
-                f"the payload given to submit must be bytes, not {type(payload).__name__}: encode it first"
+                f"task {name!r:.150}: the payload given to submit must be bytes, not {type(payload).__name__}: encode"
+                " it first"
             )
         data = bytes(payload)
         if json:
-            check_json(data)
+            check_json(data, f"task {name!r:.150}: the payload")
         return self._make(settings, checked_name(name, "task"), data, "json" if json else "bytes", options)
 
 

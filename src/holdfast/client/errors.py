@@ -1,9 +1,14 @@
-"""The last errors of a store's jobs, read and grouped."""
+"""The last errors of a store's jobs, read and grouped; and the jobs that workers refuse."""
 
 from __future__ import annotations
 
+from collections import Counter
+
+import msgspec
+
 from ..core.job import State
 from ..core.operations import Where
+from ..core.waiting import COMPATIBLE
 from ..views import moment
 from .error_groups import Errors, Groups
 from .runtime import Runtime, on_app_loop
@@ -12,6 +17,24 @@ from .session import Session
 
 RECENT = 2000
 """Jobs in any state that are read to find errors of jobs that were retried."""
+REFUSED_READ = 100
+"""Refused jobs that are read to count them, with their payloads: `status` and the dashboard do it at each refresh."""
+
+
+class RefusedJobs(msgspec.Struct, frozen=True):
+    """The waiting jobs of a queue and task that workers refused, because they do not know the task or its arguments."""
+
+    queue: str
+    task: str
+    count: int
+    exact: bool
+    """False: there are at least this many; counting stopped there."""
+    error: str
+    """Why the newest of them was refused."""
+
+    def __str__(self) -> str:
+        number = f"{'' if self.exact else 'at least '}{self.count} job{'' if self.count == 1 else 's'}"
+        return f"workers refused {number} of task {self.task!r} in queue {self.queue!r}: {self.error}"
 
 
 class ErrorGroups:
@@ -47,3 +70,15 @@ class ErrorGroups:
             looked, complete = looked + read, complete and cursor is None
         seen = None if back_to is None else moment(back_to)
         return Errors(groups.seen(), looked, complete, seen)
+
+    @on_app_loop
+    async def refused(self, session: Session) -> list[RefusedJobs]:
+        """The jobs that workers refused and that wait for another worker, among the newest 100 of them."""
+        errors: dict[tuple[str, str], str] = {}
+        counts = Counter[tuple[str, str]]()
+        page = await session.store.find(Where(waiting_for=COMPATIBLE), None, REFUSED_READ)
+        for record in page.records:
+            errors.setdefault((record.queue, record.task), record.error or "")
+            counts[record.queue, record.task] += 1
+        exact = page.cursor is None
+        return [RefusedJobs(*which, count, exact, errors[which]) for which, count in sorted(counts.items())]

@@ -13,9 +13,9 @@ from ..core.clock import MICROS
 from ..core.damage import damage_of
 from ..core.flow_rules import cancelling
 from ..core.job import SHELL_TASK, TERMINAL, LimitKey, Record, State
-from ..core.lifecycle import start_limit
+from ..core.lifecycle import refused_since, start_limit
 from ..core.operations import HolderInfo, Where
-from ..core.waiting import Waiting
+from ..core.waiting import COMPATIBLE, Waiting
 from ..views import moment
 from .pauses import KIND as PAUSES
 from .pauses import Pause, read
@@ -47,7 +47,8 @@ async def explain(session: Session, id: str) -> Explanation:
     if record.waiting_for is not None and record.waiting_for.kind == "limit":
         running = (await store.find(Where(states=(State.RUNNING,)), None, MAX_RUNNING)).records
         busy = [one for one in running if one.limit_key is not None and one.limit_key.name == record.waiting_for.name]
-    return why(record, now, holders, records["pause"], busy, paused=paused)
+    timeout = session.settings.refusal_timeout
+    return why(record, now, holders, records["pause"], busy, paused=paused, refusal_timeout=timeout)
 
 
 def why(
@@ -58,6 +59,7 @@ def why(
     busy: Sequence[Record] = (),
     *,
     paused: Sequence[Pause] = (),
+    refusal_timeout: float = 0.0,
 ) -> Explanation:
     """The same from values. `busy`: what the workers of its queue run, or the running jobs of its limit key if it waits
     for that; `paused`: the pauses of its task.
@@ -85,6 +87,9 @@ def why(
         details += _obstacles(record, holders, pauses, (), paused)
     elif (resting := _resting(record, now)) is not None:
         reason = resting
+    elif record.waiting_for == COMPATIBLE:
+        reason, details = _refused(record, now, refusal_timeout)
+        details += _obstacles(record, holders, pauses, busy, paused)
     elif state == State.BLOCKED:
         reason = _blocked(record, paused)
         if extra.is_flow(record) and cancelling(record.meta):
@@ -113,6 +118,16 @@ def why(
             else f"it expired at {_time(limit)}, and is cancelled when it is next claimed"
         )
     return Explanation(record.id, str(state), reason, tuple(details))
+
+
+def _refused(record: Record, now: int, timeout: float) -> tuple[str, list[str]]:
+    """Why workers refused a job, when it is offered to them again, and until when."""
+    since = refused_since(record)
+    again = f"it is offered to all workers again in {_span(max(0, record.run_at - now) / MICROS)}"
+    if since is not None:
+        again += f", and dead if it is still refused at {_time(since + int(timeout * MICROS))}"
+    began = "" if since is None else f" since {_time(since)}"
+    return f"workers refuse it{began}, because they do not know its task or arguments: {record.error}", [again]
 
 
 def _resting(record: Record, now: int) -> str | None:
@@ -161,7 +176,7 @@ def _waits_for_limit_key(limit_key: LimitKey, running: Sequence[Record]) -> tupl
     if limit_key.concurrency:
         bounds.append(f"with {len(running)} of {limit_key.concurrency} jobs running")
     if limit_key.interval:
-        at_once = f", {limit_key.burst} at once after a pause" if limit_key.burst > 1 else ""
+        at_once = f", {limit_key.burst} at once after an idle time" if limit_key.burst > 1 else ""
         bounds.append(f"with one start every {limit_key.interval / MICROS:g} s{at_once}")
     details: list[str] = []
     if running:

@@ -32,7 +32,7 @@ class Handles:
     def sync(self) -> BlockingTasks:
         return self._blocking()
 
-    def handle(self, id: str, decode: Callable[[bytes], R] | None = None) -> Handle[R]:
+    def handle(self, id: str, decode: Callable[[bytes, str], R] | None = None) -> Handle[R]:
         """A handle on a job, from its id; `decode` decodes its result if its task is known."""
         return Handle(self, id, decode)
 

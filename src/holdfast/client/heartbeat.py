@@ -53,8 +53,8 @@ class Heartbeat:
         self._started.wait()
         if self._loop is None:
             raise StoreUnavailable(
-                "the heartbeat could not start: this process has no free file descriptor or thread;"
-                " raise `ulimit -n` or `ulimit -u`"
+                f"the heartbeat of {self._holder.id} could not start: this process has no free file descriptor; raise"
+                " `ulimit -n`"
             )
 
     def stop(self) -> None:
@@ -90,7 +90,10 @@ class Heartbeat:
             async with asyncio.timeout(patience):
                 return await call
         except TimeoutError:
-            raise StoreUnavailable(f"the store did not answer a heartbeat within {patience:g} s") from None
+            raise StoreUnavailable(
+                f"the {self._store.name} store did not answer the heartbeat of {self._holder.id} within {patience:g} s;"
+                " check the store and the network"
+            ) from None
 
     async def _live(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..core.errors import OutcomeUnknown
 from ..store.callers import AppThread
@@ -35,6 +35,21 @@ class LoopEnded(OutcomeUnknown):
     def __init__(self) -> None:
         message = "the app's event loop ended during a call; the call may have written: check before you repeat it"
         super().__init__(message, retry_safe=False)
+
+
+class Answer(Protocol):
+    """What a blocking caller waits for: a lock that is held until the call has ended."""
+
+    def acquire(self, *, timeout: float) -> bool: ...
+
+    def release(self) -> None: ...
+
+
+def held_lock() -> Answer:
+    """A lock that is held."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 class LoopCall(Generic[R]):
@@ -150,11 +165,12 @@ async def call_on_loop(
 
 
 def run_on_loop(
-    coroutine: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop, undelivered: Callable[[R], object] | None = None
+    coroutine: Coroutine[Any, Any, R],
+    loop: asyncio.AbstractEventLoop,
+    undelivered: Callable[[R], object] | None,
+    answered: Answer,
 ) -> R:
     """The same, blocking: one lock instead of a chain of futures. Interrupting the wait cancels the call."""
-    answered = threading.Lock()
-    answered.acquire()
     call = LoopCall(coroutine, lambda _: answered.release(), undelivered)
     call.send(loop)
     try:

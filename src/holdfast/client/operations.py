@@ -42,6 +42,8 @@ class OperatedFlows(Protocol):
 
     def delete(self, own: Record) -> Coroutine[Any, Any, None]: ...
 
+    def store_follow_ups(self, ended: Sequence[Record], /) -> Coroutine[Any, Any, dict[str, BaseException]]: ...
+
     def in_the_making(self) -> Coroutine[Any, Any, set[str]]: ...
 
 
@@ -143,6 +145,11 @@ class Operations:
             change = decide(record)
             if change is None:
                 return False
+            if record.extra is not None and record.state in TERMINAL:
+                failed = await self._flows().store_follow_ups([record])
+                if failed:
+                    failed[id].add_note(f"job {id!r} was not changed, because its follow-up could not be stored")
+                    raise failed[id]
             if (await session.commit.change([change]))[0]:
                 self._runtime.events.changed(record, change)
                 return True
@@ -225,7 +232,7 @@ async def _kept(session: Session, id: str) -> bool:
 
 def _named(queue: str | None, task: str | None, where: Mapping[str, Any] | None) -> str:
     if (queue is None) == (task is None):
-        raise InvalidJob("pause and resume: give either a queue or task=, not both")
+        raise InvalidJob("pause and resume: give exactly one of a queue and task=")
     if where is not None and task is None:
         raise InvalidJob("where= requires task=: it selects jobs of a task by their arguments")
     return "task" if queue is None else "queue"

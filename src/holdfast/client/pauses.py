@@ -210,6 +210,11 @@ class TaskPauses:
             freed = True
         return freed or any(one.resumed_at is None for one in known)
 
+    @property
+    def lifted(self) -> bool:
+        """Whether `release_late` has anything to do, by the last read."""
+        return bool(self._lifted)
+
     async def release_late(self) -> None:
         """Release jobs deferred for lifted pauses; remove lifted pauses for which no claim can defer a job any more."""
         lifted = dict(self._lifted)

@@ -26,7 +26,7 @@ from ..observe.events import Events
 from ..observe.outages import Outages
 from ..store.callers import refuse_caller, refuse_program, running_loop
 from ..store.protocol import Store
-from .loop_calls import CALLS_LINGER, BackgroundLoop, LoopEnded, NotStarted, call_on_loop
+from .loop_calls import CALLS_LINGER, BackgroundLoop, LoopEnded, NotStarted, call_on_loop, held_lock
 from .loop_end import Ending
 from .session import CallsInProgress, MakeFeed, Moved, Session
 
@@ -85,11 +85,14 @@ def on_app_loop(
 
 
 class Runtime:
-    """Opens a store on first use, keeps it on one loop, and closes it."""
+    """Makes and opens a store on first use (`place`), keeps it on one loop, and closes it."""
+
+    new_answer = staticmethod(held_lock)
+    """What blocking callers wait for: tests replace it."""
 
     def __init__(
         self,
-        store: Store,
+        place: Callable[[], Store],
         given: Mapping[str, Any],
         clock: Clock | None = None,
         entropy: Entropy | None = None,
@@ -104,12 +107,33 @@ class Runtime:
         """Current failures, for the log."""
         self.before_close: set[Callable[[], Awaitable[object]]] = set()
         """The workers that run on the app, which must end before it."""
-        self._store = store
+        self._place = place
+        self._made_store: Store | None = None
         self._given = given
         self._make_feed = feed
         self._seeded = entropy is not None
         self._forget()
         _runtimes.add(self)
+
+    @property
+    def _store(self) -> Store:
+        if self._made_store is None:
+            with self._choosing:
+                self._made_store = self._made_store or self._place()
+        return self._made_store
+
+    @_store.setter
+    def _store(self, store: Store) -> None:
+        self._made_store = store
+
+    @property
+    def unused(self) -> bool:
+        """Whether nothing has opened the app, or begun to."""
+        return self._session is None and self._loop is None and self._opening is None and self._background is None
+
+    def place_again(self) -> None:
+        """Forget the store of an unused app: the next use makes it."""
+        self._made_store = None
 
     def _forget(self) -> None:
         self._session: Session | None = None
@@ -134,8 +158,10 @@ class Runtime:
 
         An app on a background loop moves here. An app that another loop has opened stays there.
         """
-        self.stay_here()
-        await self.opened()
+        session = self._session
+        if session is None or not (self._lasting is session.loop is running_loop()):
+            self.stay_here()
+            await self.opened()
 
     def stay_here(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Use the running loop, which is known to last, unless another such loop has the app."""
@@ -432,7 +458,8 @@ class Runtime:
         if self._session is not None:
             self._session.feed.follow({})
         self.drop_quietly()
-        self._store.abandon()  # open, or being opened
+        if self._made_store is not None:
+            self._made_store.abandon()  # open, or being opened
         _inherited.append((self._session, self._loop, self._background, self._lasting))
         self._forget()
         self.before_close.clear()
@@ -463,8 +490,14 @@ def _drop(loop: asyncio.AbstractEventLoop, store: Store, background: BackgroundL
 
 
 def _forget_parents() -> None:
+    errors: list[Exception] = []
     for runtime in list(_runtimes):
-        runtime.after_fork()
+        try:
+            runtime.after_fork()
+        except Exception as error:  # noqa: BLE001  # the others must forget too
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def _close_at_exit() -> None:

@@ -17,13 +17,13 @@ from ..core.clock import Clock, Entropy
 from ..core.errors import ConfigError, HoldfastError, JobNotFound
 from ..core.job import TERMINAL, UNDECODABLE, Record
 from ..core.lifecycle import Outcome, too_late
-from ..core.operations import Lost
+from ..core.operations import HolderInfo, Lost
 from ..core.settings import Settings, combine, from_environment
 from ..core.validation import checked_seconds
 from ..observe.events import Events
 from ..observe.outages import Outages
 from ..store.group_commit import GroupCommit
-from ..store.protocol import Listener, Store, Versioned
+from ..store.protocol import BlockingWrites, Listener, Store, Versioned
 from .health import Health
 from .loop_end import LoopEnd
 from .pauses import TaskPauses
@@ -41,6 +41,8 @@ RECOVERY_DELAY = 3.0
 long lease it is a third of it, because a hanging heartbeat is aborted and resent only then."""
 ABANDONED_EVERY = 5.0
 """Seconds between checks for claims whose process has ended; the first is made at once."""
+EXPIRED_EVERY = 60.0
+"""Seconds between two checks for expired leases, also if the list of holders shows none: an entry may be damaged."""
 CONFIG_MAX_AGE = 10.0
 """Seconds after which the store's config is read again."""
 
@@ -125,6 +127,8 @@ class Session:
         outages: Outages,
     ) -> None:
         self.store: Store = store
+        self.blocking_writes: BlockingWrites | None = store if isinstance(store, BlockingWrites) else None
+        """The store, if blocking callers may insert on their own threads."""
         self.clock = clock
         self.entropy = entropy
         self.outages = outages
@@ -139,8 +143,13 @@ class Session:
         self._gives_way_until = clock.monotonic()
         self._looks_are_slow = False
         self._abandoned_at = clock.monotonic()
+        self._holders: list[HolderInfo] = []
+        self._listed_at = self._expired_at = self._first_expiry = -math.inf
+        """When the holders were listed, when to look for expired leases anyway, and when a listed one may expire."""
         self.end_remains: Callable[[], object] | None = None
         """Ends the processes that jobs of ended workers left on this machine. Set by the worker package."""
+        self.signal_hour: tuple[str, float] = ("", -math.inf)
+        """The hour of signals that this process has listed last, and when."""
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
         self.watched = WatchedRecords(store)
         """The records that workers read repeatedly."""
@@ -187,14 +196,17 @@ class Session:
             self._refreshing.cancel()
         await self.store.close()
         # A call in progress still has this session, and its store may be open on another loop by now.
+        self.blocking_writes = None
         self.store, self.commit = cast("Store", _Left()), cast("GroupCommit", _Left())
 
-    async def refresh(self) -> None:
-        records = await self.store.records(["config", self.feed.kind])
-        self.settings = combine(self._given, from_environment(os.environ), readable(records["config"]))
+    async def refresh(self, max_age: float = 0.0) -> None:
+        """Read the store's config and webhooks, or take them from a read that is at most `max_age` seconds old."""
+        self.watched.watch(self.feed.kind)
+        config = await self.watched.of("config", max_age)
+        self.settings = combine(self._given, from_environment(os.environ), readable(config))
         self.rules = self.settings.rules
         self._read_at = self.clock.monotonic()
-        self.feed.follow(records[self.feed.kind])
+        self.feed.follow(await self.watched.of(self.feed.kind, CONFIG_MAX_AGE))
 
     async def refresh_after_a_write(self) -> None:
         """The same after a change of the config. If the read fails, it is repeated soon: the change is stored."""
@@ -216,7 +228,7 @@ class Session:
 
     async def _refresh_quietly(self) -> None:
         try:
-            await self.refresh()
+            await self.refresh(0.8 * CONFIG_MAX_AGE if self.watched.notified else 0.0)
             await self.health.warnings()
         except Exception:  # noqa: BLE001, S110  # the settings stay; the next write raises the error
             pass
@@ -231,10 +243,15 @@ class Session:
             await self.store.tidy(TIDY_LIMIT)
             await self.task_pauses.release_late()
 
-    async def lost(self, limit: int) -> list[Lost]:
-        """The claims whose lease has expired; none for a short time after a store outage."""
+    async def lost(self, limit: int, max_age: float = 0.0) -> list[Lost]:
+        """The claims whose lease has expired; none for a short time after a store outage.
+
+        `max_age`: seconds for which the list of holders may be used to find out whether a lease may have expired.
+        """
         asked = self.clock.monotonic()
         try:
+            if max_age and not await self._may_have_expired(asked, max_age):
+                return []
             found = await self.store.expired(limit)
         except Exception:
             self.give_way()
@@ -245,7 +262,21 @@ class Session:
             self.give_way()
         return found if self.clock.monotonic() >= self._gives_way_until else []
 
-    async def abandoned(self, limit: int) -> list[Lost]:
+    async def _may_have_expired(self, now: float, max_age: float) -> bool:
+        if now >= min(self._listed_at + max_age, self._first_expiry):
+            self._holders, self._listed_at = await self.store.holders(), now
+            left = [one.holder.lease - one.age if one.alive else 0.0 for one in self._holders if one.alive or one.jobs]
+            self._first_expiry = now + min(left, default=math.inf)
+        if now >= self._expired_at or any(one.jobs and not one.alive for one in self._holders):
+            self._expired_at = now + EXPIRED_EVERY
+            return True
+        return False
+
+    def next_expiry(self) -> float:
+        """Seconds until a lease may expire, by the last list of holders."""
+        return self._first_expiry - self.clock.monotonic()
+
+    async def abandoned(self, limit: int, max_age: float = 0.0) -> list[Lost]:
         """The claims of a process that has provably ended, though their lease has not expired. Also a worker's, if
         `end_remains` is set.
 
@@ -256,11 +287,12 @@ class Session:
             return []
         self._abandoned_at = now + ABANDONED_EVERY
         found: list[Lost] = []
-        for seen in await self.store.holders():
+        listed = self._listed_at + max_age > now
+        for seen in self._holders if listed else await self.store.holders():
             holder = seen.holder
-            if not (seen.jobs and is_gone(holder.pid, holder.process, self.clock)):
+            if not ((seen.jobs or listed) and is_gone(holder.pid, holder.process, self.clock)):
                 continue
-            if holder.kind == "hand" or (holder.kind == "worker" and await self._remains_ended()):
+            if holder.kind == "manual" or (holder.kind == "worker" and await self._remains_ended()):
                 claims = await self.store.expired(limit, holder.id)
                 found += [one for one in claims if one.record.pid in (None, holder.pid)]
         return found
@@ -330,7 +362,8 @@ class Session:
                 left = self.settings.poll if deadline is None else deadline - self.loop.time()
                 if left <= 0:
                     raise TimeoutError(
-                        f"job {id!r} is still {record.state} after {limit:g} s; the job was not cancelled"
+                        f"job {id!r} is still {record.state} after {limit:g} s; the job was not cancelled: wait again,"
+                        f" or call app.explain({id!r})"
                     )
                 await self.wait(listener, min(left, self.settings.poll))
         finally:

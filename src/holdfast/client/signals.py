@@ -5,16 +5,18 @@ Waking a job adds the value to its steps, in one guarded change. No wake-up is l
 1. A signal's value is stored (a record of kind `signal:NAME`) before its waiting jobs are looked up. A job that begins
    to wait later is checked once more after the store has written its wait (`look_again`), and until then is due again
    within a minute.
-2. A record of kind `signal` lists each signal, and whether all waiting jobs have been woken. Maintenance wakes the
-   others, and removes a signal after `key_retention` seconds.
-3. The names of both records contain the time at which the signal was sent. A signal that is sent again has new records,
-   and the newest counts. Old records are removed by their versions, so a late removal never removes a new one.
+2. A record of kind `signal` lists each signal until all waiting jobs have been woken. Maintenance wakes the others.
+3. From then on it is listed in a record of kind `signal_hour:HOUR`, the hour in which it was sent. Maintenance reads
+   the hours (kind `signal_hour`), and removes the signals of one after `key_retention` seconds.
+4. The names of these records contain the time at which the signal was sent. A signal that is sent again has new
+   records, and the newest counts. Old records are removed by their versions, so a late removal never removes a new one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -40,9 +42,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
-KIND = "signal"
-WATCHED = 3600.0
-"""Seconds for which a process must have seen a signal before it removes it."""
+KIND, HOURS = "signal", "signal_hour"
+HOUR = 3600 * MICROS
+"""Microseconds."""
+LIST_EVERY = 600.0
+"""Seconds after which a process that sends signals lists their hour again."""
+WATCHED = 3600.0 + LIST_EVERY
+"""Seconds for which a process must have seen an hour unchanged before it removes its signals."""
+FORGET_LIMIT = 1000
+"""Signals that are removed at a time."""
 _WAITING = (State.BLOCKED, State.SCHEDULED)
 
 
@@ -52,14 +60,7 @@ class Sent(msgspec.Struct, frozen=True):
     value: Raw
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """A sent signal, and whether all jobs that waited for it have been woken."""
-
-    delivered: bool
-
-
 _read_sent = msgspec.json.Decoder(Sent).decode
-_read_entry = msgspec.json.Decoder(Entry).decode
 
 
 def kind_of(name: str) -> str:
@@ -67,8 +68,13 @@ def kind_of(name: str) -> str:
     return kind_in(KIND, name)
 
 
+def kind_of_hour(hour: str) -> str:
+    """The record kind of the signals that were sent in an hour."""
+    return kind_in(HOURS, hour)
+
+
 WRITES = WorkerWrites(
-    records=(RecordKind(KIND, worker=any_worker), RecordKind(kind_of(""), worker=any_worker)),
+    records=tuple(RecordKind(kind, worker=any_worker) for kind in (KIND, kind_of(""), HOURS, kind_of_hour(""))),
     change=resumes("delay", "waiting_for", "checkpoint"),
 )
 
@@ -82,20 +88,21 @@ async def send(session: Session, name: str, value: Any) -> int:
     data, limit = encode_value(value, exact=True, what=f"the value of signal {name!r}"), session.settings.max_payload
     if len(data) > limit:
         raise PayloadTooLarge(
-            f"signal {name!r} was not sent: its value of {len(data)} bytes is over max_payload ({limit})"
+            f"signal {name!r} was not sent: its value of {len(data)} bytes is over max_payload ({limit}); send a"
+            " smaller value"
         )
     earlier = _values(await records_of(store, kind_of(name)))
     at = max([await store.now(), *(before + 1 for before in earlier)])  # the newest, even if the clock goes back
-    await _enter(session, name, at, delivered=False)
+    await store.put_record(KIND, f"{at}:{name}", b"{}")
     await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))
     then = "its value is stored, and workers wake the jobs that wait for it; sending it again is safe"
     with Writes(f"signal {name!r}", then, made=1):
         woken = await _wake(session, name, data)
     try:
-        await _enter(session, name, at, delivered=True)
+        await _delivered(session, name, at)
         for before, kept in earlier.items():
             await store.put_record(kind_of(name), str(before), None, kept.version)
-            await store.put_record(KIND, f"{before}:{name}", None)
+            await store.put_record(kind_of_hour(str(before // HOUR)), f"{before}:{name}", None)
     except (StoreUnavailable, OutcomeUnknown) as error:
         logger.info("signal %s was sent; its old records were not removed, workers will remove them: %s", name, error)
     return woken
@@ -125,63 +132,92 @@ async def look_again(session: Session, id: str) -> None:
 class SignalMaintenance:
     """Wakes jobs after a crash of a sender, and removes signals after their retention.
 
-    Their age is measured by the store's clock, which may be the wrong clock of one process. So a process removes a
-    signal only after it has itself seen it for an hour.
+    Their age is measured by the store's clock, which may be the wrong clock of one process. So a process removes the
+    signals of an hour only after it has itself seen for an hour that there are no new ones.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._seen: dict[str, tuple[int, float]] = {}
-        """Signals by the names of their entries: the version, and when it was first seen here (monotonic clock)."""
+        """Undelivered signals and hours by name: the version, and when it was first seen here (monotonic clock)."""
 
     async def run(self) -> None:
-        """Run once."""
+        """Run once. What it reads does not grow with the number of kept signals."""
         session = self._session
-        entries = await records_of(session.store, KIND)
-        now, steady = await session.store.now(), session.clock.monotonic()
-        keep = session.settings.key_retention
-        first = self._seen
-        self._seen = {entered: (kept.version, steady) for entered, kept in entries.items()}
+        found = await session.store.records([KIND, HOURS])
+        undelivered, hours = found[KIND], found[HOURS]
+        self._look_at(undelivered | hours)
+        if not self._seen:
+            return
+        limit = await session.store.now() - int(session.settings.key_retention * MICROS)
         over: dict[str, Versioned] = {}
-        for entered, kept in entries.items():
-            if (before := first.get(entered)) is not None and before[0] == kept.version:
-                self._seen[entered] = before
-            at, _, name = entered.partition(":")
-            entry = _read(_read_entry, kept)
-            if entry is None or not at.isdecimal():
-                continue
-            if not entry.delivered and (sent := await _sent(session, name, int(at))) is not None:
+        for entered, kept in undelivered.items():
+            at, name = _parsed(entered)
+            if at is not None and (sent := await _sent(session, name, at)) is not None:
                 await _wake(session, name, bytes(sent.value))
-                await session.store.put_record(KIND, entered, msgspec.json.encode(Entry(True)), kept.version)
-            elif int(at) <= now - int(keep * MICROS) and steady - self._seen[entered][1] >= WATCHED:
+                await _delivered(session, name, at, kept.version)
+            elif at is not None and at <= limit and self._watched(entered):
                 over[entered] = kept
         if over:
-            await self._forget(over)
+            await self._forget(KIND, over)
+        for hour, kept in hours.items():
+            if hour.isdecimal() and (int(hour) + 1) * HOUR <= limit and self._watched(hour):
+                await self._forget_hour(hour, kept)
 
-    async def _forget(self, over: Mapping[str, Versioned]) -> None:
-        """Remove expired records, each by its version: a signal that was sent again meanwhile has others.
+    def _look_at(self, records: Mapping[str, Versioned]) -> None:
+        first, now = self._seen, self._session.clock.monotonic()
+        self._seen = {
+            name: before if (before := first.get(name, (0, now)))[0] == kept.version else (kept.version, now)
+            for name, kept in records.items()
+        }
 
-        The value is removed first: a value without an entry would never be removed. A value is written after its entry,
-        so if the entry is unchanged after the value is read, the value is the old one too.
+    def _watched(self, name: str) -> bool:
+        return self._session.clock.monotonic() - self._seen[name][1] >= WATCHED
+
+    async def _forget_hour(self, hour: str, listed: Versioned) -> None:
+        """Remove the signals of an hour, some at a time, then the hour, unless a signal was sent in it meanwhile."""
+        entries = await records_of(self._session.store, kind_of_hour(hour))
+        if await self._forget(kind_of_hour(hour), dict(islice(entries.items(), FORGET_LIMIT))) == len(entries):
+            await self._session.store.put_record(HOURS, hour, None, listed.version)
+
+    async def _forget(self, kind: str, over: Mapping[str, Versioned]) -> int:
+        """Remove expired signals, each by its version: one that was sent again meanwhile has others. Returns how many.
+
+        The value is removed first: a value without an entry would never be removed. A signal is undelivered from before
+        its value is written until its entry is: if it is not, and the entry is unchanged after the value is read, the
+        value is the old one too.
         """
-        store = self._session.store
+        store, removed = self._session.store, 0
         values: dict[str, Versioned] = {}
         for entered in over:
-            at, _, name = entered.partition(":")
-            if (kept := (await records_of(store, kind_of(name))).get(at)) is not None:
+            at, name = _parsed(entered)
+            if at is not None and (kept := (await records_of(store, kind_of(name))).get(str(at))) is not None:
                 values[entered] = kept
-        still = await records_of(store, KIND)
+        still = await store.records([KIND, kind])
         for entered, kept in over.items():
-            if entered not in still or still[entered].version != kept.version:
+            sent_again = kind != KIND and entered in still[KIND]
+            if sent_again or entered not in still[kind] or still[kind][entered].version != kept.version:
                 continue
-            at, _, name = entered.partition(":")
-            value = values.get(entered)
-            if value is None or await store.put_record(kind_of(name), at, None, value.version):
-                await store.put_record(KIND, entered, None, kept.version)
+            (at, name), value = _parsed(entered), values.get(entered)
+            if value is None or await store.put_record(kind_of(name), str(at), None, value.version):
+                removed += await store.put_record(kind, entered, None, kept.version)
+        return removed
 
 
-async def _enter(session: Session, name: str, at: int, *, delivered: bool) -> None:
-    await session.store.put_record(KIND, f"{at}:{name}", msgspec.json.encode(Entry(delivered)))
+def _parsed(entered: str) -> tuple[int | None, str]:
+    """When a signal was sent (None if that cannot be read), and its name."""
+    at, _, name = entered.partition(":")
+    return (int(at) if at.isascii() and at.isdecimal() and len(at) < 20 else None), name
+
+
+async def _delivered(session: Session, name: str, at: int, version: int | None = None) -> None:
+    """All waiting jobs have been woken: enter the signal in its hour, so that it is removed after its retention."""
+    store, hour, now = session.store, str(at // HOUR), session.clock.monotonic()
+    if session.signal_hour[0] != hour or now - session.signal_hour[1] > LIST_EVERY:
+        await store.put_record(HOURS, hour, b"{}")
+        session.signal_hour = hour, now
+    await store.put_record(kind_of_hour(hour), f"{at}:{name}", b"{}")
+    await store.put_record(KIND, f"{at}:{name}", None, version)
 
 
 async def _sent(session: Session, name: str, at: int = 0) -> Sent | None:

@@ -21,14 +21,20 @@ KIND, NAME = "store", "id"
 
 async def store_id(store: Store) -> str:
     """The id, made on first use."""
-    while (kept := (await records_of(store, KIND)).get(NAME)) is None:
+    while (known := await known_store_id(store)) is None:
         with suppress(OutcomeUnknown):  # the next read shows it
             await store.put_record(KIND, NAME, msgspec.json.encode(fresh_secret()), 0)  # unless another was first
-    return kept.value.hex()  # any bytes: a damaged record is an id as well
+    return known
+
+
+async def known_store_id(store: Store) -> str | None:
+    """The id, if it was made."""
+    kept = (await records_of(store, KIND)).get(NAME)
+    return None if kept is None else kept.value.hex()  # any bytes: a damaged record is an id as well
 
 
 async def _refuse(_store: Store, _write: RecordWrite) -> NoReturn:
-    raise ConfigError("the store's id cannot be set over HTTP: signatures are bound to it")
+    raise ConfigError("the store's id was not changed: signatures depend on it, so it cannot be set over HTTP")
 
 
 WRITES = WorkerWrites(records=(RecordKind(KIND, check=_refuse, before_read=store_id),))

@@ -79,13 +79,15 @@ def replacing(found: Record, job: NewJob, now: int, max_delay: float | None) -> 
     if wanted.expires_in is not None:  # from this call on, not from the first one; never less, whatever clocks say
         age = max(0.0, (now - found.created_at) / MICROS)
         wanted = msgspec.structs.replace(wanted, expires_in=wanted.expires_in + age)
+    kept = extra.read(found.extra)
+    wanted = msgspec.structs.replace(wanted, on_success=kept.on_success, on_dead=kept.on_dead)
     patch = lifecycle.anew(
         state=State.SCHEDULED if delay > 0 else State.QUEUED,
         delay=delay,
         payload=job.payload,
         fingerprint=job.fingerprint,
         extra=extra.write(wanted),
-        meta=job.meta,
+        meta=lifecycle.refusals_forgotten(found) | job.meta,
         reset_count=found.reset_count + 1 if found.attempt else found.reset_count,
         checkpoint=None,
     )

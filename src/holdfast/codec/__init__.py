@@ -1,7 +1,7 @@
 """Encodings: a Python call as a JSON payload and back, results and checkpoints, and signed pickles."""
 
 from .arguments import Arguments, Returns, encode_untyped
-from .holes import Hole, filled, holes_in, numbers_in, opened
+from .holes import Hole, filled, holes_in, is_open, numbers_in, opened
 from .signed import Signed
 from .values import check_json, decode_value, encode_value, shown
 
@@ -16,6 +16,7 @@ __all__ = [
     "encode_value",
     "filled",
     "holes_in",
+    "is_open",
     "numbers_in",
     "opened",
     "shown",

@@ -15,10 +15,10 @@ from msgspec.structs import astuple
 
 from ..core.errors import ConfigError, InvalidJob
 from .changes import SCALARS
-from .holes import holes_in, opened
+from .holes import holes_in, is_open, opened
 from .items import item_type, result_type
 from .parameter import Parameter
-from .shape import STAR, Annotations, Shape, name_of, signature_of
+from .shape import STAR, Annotations, Injected, Shape, name_of, signature_of
 from .values import (
     encode_value,
     flaw,
@@ -51,8 +51,10 @@ class Arguments:
             _take_items(self._label, self._shape)
         self._whole = _the_one_parameter(self._label, self._shape) if whole else None
         self._compiled: _ByName | _Whole | _Unsigned | None = None
-        self.context_name = None if self._shape is None else self._shape.context
-        """The parameter that the worker fills with the job's context; it is never stored."""
+        self.takes_context = self._shape is not None and self._shape.context is not None
+        """Its first parameter is the job's context, which the worker passes; it is never stored."""
+        self.injected: dict[str, Injected] = {} if self._shape is None else self._shape.injected
+        """The parameters that the worker fills with dependencies; likewise."""
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Encode a call as JSON; an argument that would not be decoded to the same value is rejected by name."""
@@ -66,6 +68,10 @@ class Arguments:
         """Decode the call of a payload, typed by the annotations."""
         return (self._compiled or self._compile()).decode(payload)
 
+    def check_open(self, payload: bytes) -> None:
+        """Raise what `decode` would; the types of arguments with placeholders are not checked."""
+        (self._compiled or self._compile()).check_open(payload)
+
     @property
     def defaults(self) -> dict[str, Any]:
         """The parameters that may be omitted, and their defaults."""
@@ -75,9 +81,21 @@ class Arguments:
         """A call's arguments by parameter, with defaults."""
         return kwargs if self._shape is None else {**self._shape.defaults, **self._shape.bind(args, kwargs)}
 
+    def partly_named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The given arguments of a call by parameter; others may be missing."""
+        return kwargs if self._shape is None else self._shape.bind_some(args, kwargs)
+
+    def refuse_injected(self, kwargs: dict[str, Any]) -> None:
+        """InvalidJob if a call has an argument that the worker fills."""
+        for name in self.injected.keys() & kwargs:
+            assert self._shape is not None
+            self._shape.refuse_injected(name)
+
     def takes(self, name: str) -> bool:
         """Whether a call may have an argument with this name."""
         shape = self._shape
+        if name in self.injected:
+            return False
         return shape is None or shape.extra is not None or self._whole is not None or name in shape.names
 
     def _compile(self) -> _ByName | _Whole | _Unsigned:
@@ -229,17 +247,26 @@ class _ByName:
             values = {name: value for name, value in values.items() if value is not UNSET}
         return (), values
 
+    def check_open(self, payload: bytes) -> None:
+        self._typed(payload, closed=False)
+
     def _decode_carefully(self, payload: bytes) -> Call:
+        return self._shape.call(*self._typed(payload))
+
+    def _typed(self, payload: bytes, *, closed: bool = True) -> tuple[dict[str, Any], list[Any]]:
+        """The arguments by name, and the other positional ones; unless `closed`, without those with placeholders."""
         given = _object(payload, self._what)
         given, rest = self._shape.place(given, _list(given.pop(STAR, None), self._what))
+        if not closed:
+            given = {name: raw for name, raw in given.items() if not is_open(bytes(raw))}
+            rest = [raw for raw in rest if not is_open(bytes(raw))]
         values: dict[str, Any] = {}
         for name, raw in given.items():
             if one := self._parameters.get(name):
                 values[name] = one.decode(raw)
             elif self._extra is not None:
                 values[name] = self._extra.decode(raw, f"argument {name!r} of {self._shape.label}()")
-        more: list[Any] = self._parameters[STAR].decode(plain_json(rest)) if rest else []
-        return self._shape.call(values, more)
+        return values, self._parameters[STAR].decode(plain_json(rest)) if rest else []
 
 
 class _Whole:
@@ -267,6 +294,9 @@ class _Whole:
         value = self._parameter.decode(payload, self._what)
         return self._shape.call({self._parameter.name: value}, [])
 
+    def check_open(self, payload: bytes) -> None:
+        _object(payload, self._what)
+
 
 class _Unsigned:
     """A builtin without a signature."""
@@ -287,6 +317,9 @@ class _Unsigned:
         return tuple(read(read_any, raw, what) for raw in rest), {
             name: read(read_any, raw, what) for name, raw in given.items()
         }
+
+    def check_open(self, payload: bytes) -> None:
+        self.decode(payload)
 
 
 def _parameter(shape: Shape, name: str, prefix: str = "") -> Parameter:

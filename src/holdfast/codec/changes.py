@@ -26,7 +26,7 @@ def changed(value: Any, back: Any, *, exact: bool) -> Change | None:
     """Find a value that is decoded as plain JSON although it was something else.
 
     An annotation may ask for another type of the same shape (a list for a tuple, a dataclass for a dict);
-    `exact`, without an annotation, only a tuple may change, into a list.
+    `exact`, without an annotation, nothing may change.
     """
     if type(value) in SCALARS:
         return None
@@ -41,17 +41,13 @@ def changed(value: Any, back: Any, *, exact: bool) -> Change | None:
 
 
 def _in_list(value: Any, back: Collection[Any], exact: bool) -> Change | None:
-    if not (_is_list(value) if exact else isinstance(value, Collection)):
+    if not isinstance(value, list if exact else Collection):
         return _change(value, back)
-    if SCALARS.issuperset(map(type, value)):
+    items = cast("Collection[Any]", value)
+    if SCALARS.issuperset(map(type, items)):
         return None
-    pairs = enumerate(zip(value, back, strict=False))
+    pairs = enumerate(zip(items, back, strict=False))
     return _first(((f"[{index}]", item, other) for index, (item, other) in pairs), exact)
-
-
-def _is_list(value: object) -> bool:
-    # A named tuple would lose its names.
-    return isinstance(value, list | tuple) and not hasattr(cast("object", value), "_fields")
 
 
 def _in_dict(value: Any, back: dict[Any, Any], exact: bool) -> Change | None:

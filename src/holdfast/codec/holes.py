@@ -65,8 +65,13 @@ def _numbers(value: Any) -> Iterator[int]:
             yield from _numbers(each)
 
 
+def is_open(payload: bytes) -> bool:
+    """Whether a payload, or a part of one, has placeholders."""
+    return MARK.encode() in payload and bool(numbers_in(payload))
+
+
 def filled(payload: bytes, results: Mapping[int, bytes | None]) -> bytes:
-    """A payload with every placeholder filled by a stored result; None becomes null.
+    """A payload with every placeholder that has a stored result filled by it; None becomes null.
 
     A result that is not JSON is rejected: inserted as it is, it could add another argument.
     """
@@ -79,7 +84,7 @@ def filled(payload: bytes, results: Mapping[int, bytes | None]) -> bytes:
 
 def _fill(value: Any, results: Mapping[int, msgspec.Raw]) -> Any:
     if (number := _mark(value)) is not None:
-        return results[number]
+        return results.get(number, value)
     if isinstance(value, dict):
         return {key: _fill(each, results) for key, each in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):

@@ -85,8 +85,18 @@ def _names_around(target: Any, module_names: Mapping[str, Any]) -> dict[str, Any
     return names
 
 
+INJECTS = "holdfast_injects"
+"""An attribute of the function that makes such a default."""
+
+
+class Injected:
+    """The default of a parameter that the worker fills; it is never part of a call or a payload."""
+
+    __slots__ = ()
+
+
 class Shape:
-    """A function's parameters, without the context, prepared to bind calls without `inspect`."""
+    """A function's parameters, without the context and injected ones, prepared to bind calls without `inspect`."""
 
     def __init__(self, fn: Callable[..., object], signature: inspect.Signature, context_type: type | None) -> None:
         self.label = name_of(fn)
@@ -94,6 +104,7 @@ class Shape:
         self.hints: dict[str, Any] = {}
         self.defaults: dict[str, Any] = {}
         self.context: str | None = None
+        self.injected: dict[str, Injected] = {}
         self.star: str | None = None
         self.extra: str | None = None
         self.batch = False
@@ -106,6 +117,16 @@ class Shape:
             if context_type is not None and _is_context(hint, context_type):
                 self._take_context(parameter, signature)
                 continue
+            if isinstance(parameter.default, Injected):
+                self.injected[name] = parameter.default
+                continue
+            if getattr(parameter.default, INJECTS, False):
+                raise ConfigError(f"{self.label}(): the default of {name!r} is Depends itself: write Depends(function)")
+            if get_origin(hint) is Annotated and any(isinstance(part, Injected) for part in get_args(hint)):
+                raise ConfigError(
+                    f"{self.label}(): make the dependency the default of {name!r}, as in"
+                    f" {name}: … = Depends(…), so that type checkers accept calls without it"
+                )
             self.hints[name] = hint
             if parameter.default is not _EMPTY:
                 self.defaults[name] = parameter.default
@@ -131,16 +152,21 @@ class Shape:
         name = parameter.name
         if self.context is not None:
             raise ConfigError(f"{self.label}() has two context parameters, {self.context!r} and {name!r}: keep one")
-        kinds = {other.kind for other in signature.parameters.values()}
-        by_position = parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.VAR_POSITIONAL in kinds
-        if by_position or parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        if not by_position or name != next(iter(signature.parameters)):
             raise ConfigError(
-                f"{self.label}(): the context is passed by name; make {name!r} keyword-only (after * or *args)"
+                f"{self.label}(): the context must be the first parameter: def {self.label}({name}: Context, …)"
             )
         self.context = name
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Arguments by name in the order of the signature, as Python would bind them; the rest under "*"."""
+        values = self.bind_some(args, kwargs)
+        self._need(values)
+        return values
+
+    def bind_some(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The same; arguments may be missing."""
         values = dict(zip(self.positional, args))  # noqa: B905 - either may be longer
         rest = args[len(self.positional) :]
         if rest and self.star is None:
@@ -154,12 +180,11 @@ class Shape:
             else:
                 self._expect(name)
                 extra[name] = value
-        self._need(values)
         if kwargs:
             # The same call gives the same payload, in whatever order its arguments were named.
             values = {name: values[name] for name in self.names if name in values}
         if rest:
-            values[STAR] = rest
+            values[STAR] = list(rest)
         values.update(sorted(extra.items()))
         return values
 
@@ -192,6 +217,8 @@ class Shape:
     def _expect(self, name: str) -> None:
         if name == self.context:
             self._refuse(f"gets {name!r} from the worker; do not pass it")
+        if name in self.injected:
+            self.refuse_injected(name)
         if name == STAR and self.extra is not None:
             self._refuse(f"cannot take an argument named {STAR!r}, which means its positional arguments; rename it")
         if self.extra is None:
@@ -200,6 +227,10 @@ class Shape:
             self._refuse(
                 f"takes {name!r} by position only; **{self.extra} cannot have the same name: rename one of them"
             )
+
+    def refuse_injected(self, name: str) -> NoReturn:
+        """InvalidJob: a call has this argument, which the worker fills."""
+        self._refuse(f"gets {name!r} from {self.injected[name]!r}; do not pass it")
 
     def _need(self, values: dict[str, Any]) -> None:
         missing = [repr(name) for name in self.required if name not in values]

@@ -35,21 +35,21 @@ class Signed:
         try:
             pickled: bytes = self._pickle.dumps(obj)
         except Exception as error:
-            raise InvalidJob(f"the arguments or the result cannot be pickled: {error}; use other values") from error
+            raise InvalidJob(f"the {place[0]} cannot be pickled: {error}; use other values") from error
         return _sign(self._keys[0], place, pickled) + pickled
 
     def loads(self, data: bytes, place: Sequence[str]) -> Any:
         signature, pickled = data[:_SIZE], data[_SIZE:]
         if not any(hmac.compare_digest(signature, _sign(key, place, pickled)) for key in self._keys):
             raise InvalidJob(
-                "the signature of a pickled payload or result does not match: it was made with another secret, for "
-                "another task or store, or the data was changed; check that all processes have the same HOLDFAST_SECRET"
+                f"the signature of the pickled {place[0]} does not match: it was made with another secret, for another"
+                " task or store, or the data was changed; check that all processes have the same HOLDFAST_SECRET"
             )
         try:
             return self._pickle.loads(pickled)
         except Exception as error:
             raise InvalidJob(
-                f"the payload or result cannot be unpickled: {type(error).__name__}: {error}; use the same versions of"
+                f"the {place[0]} cannot be unpickled: {type(error).__name__}: {error}; use the same versions of"
                 " Python and libraries as the program that pickled it"
             ) from error
 

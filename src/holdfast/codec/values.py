@@ -39,7 +39,7 @@ def _to_json(value: object) -> object:
         return int.__int__(value)
     if isinstance(value, float):
         return float.__float__(value)
-    raise TypeError(f"JSON has no form for {name_of_type(type(value))}")
+    raise TypeError(f"{name_of_type(type(value))} has no JSON equivalent")
 
 
 def _from_json(kind: Any, value: Any) -> object:
@@ -87,13 +87,13 @@ def decode_value(data: bytes, type: Any = Any, *, what: str = "the value") -> An
     return read(read_any if type is Any else reader(type), data, what)
 
 
-def check_json(payload: bytes, *, any_value: bool = False) -> None:
+def check_json(payload: bytes, what: str = "the payload", *, any_value: bool = False) -> None:
     """Reject JSON given as bytes for the same reasons as `encode`; a payload must be an object."""
-    value = read(read_any, payload, "the payload")
+    value = read(read_any, payload, what)
     if not (any_value or isinstance(value, dict)):
-        raise InvalidJob(f"the payload must be a JSON object of arguments by name, not {name_of_type(type(value))}")
+        raise InvalidJob(f"{what} must be a JSON object of arguments by name, not {name_of_type(type(value))}")
     if reason := flaw(payload):
-        raise InvalidJob(f"the payload {reason}")
+        raise InvalidJob(f"{what} {reason}")
 
 
 def shown(payload: bytes, codec: str) -> Any:
@@ -119,7 +119,9 @@ def write(value: object, what: str, dump: Callable[[object], bytes] = plain_json
             f"{what} contains a lone surrogate or invalid text; correct the text, or annotate it as bytes"
         ) from None
     except RecursionError:
-        raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING} levels, or contains itself") from None
+        raise InvalidJob(
+            f"{what} is nested deeper than {MAX_NESTING} levels, or contains itself; make it flatter"
+        ) from None
     except Exception as error:
         raise InvalidJob(f"{what} cannot be encoded as JSON: {error}; pass plain data or a dataclass") from error
     if reason := flaw(payload):
@@ -142,7 +144,7 @@ def read(decode: Callable[[bytes], Any], data: bytes, what: str) -> Any:
     try:
         return decode(data)
     except RecursionError:
-        raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING} levels") from None
+        raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING} levels; make it flatter") from None
     except Exception as error:
         if isinstance(error, msgspec.ValidationError) or not isinstance(error, msgspec.DecodeError | UnicodeError):
             raise InvalidJob(f"{what} does not fit: {error}") from error
@@ -155,7 +157,7 @@ def flaw(payload: bytes) -> str | None:
     if b"\\u0000" in payload and _NUL.search(payload):
         return "contains the character \\u0000, which not every store can keep; remove it, or annotate it as bytes"
     if not _shallow(payload):
-        return f"is nested deeper than {MAX_NESTING} levels"
+        return f"is nested deeper than {MAX_NESTING} levels; make it flatter"
     return None
 
 

@@ -110,6 +110,8 @@ class Entropy:
         self._random = random.Random(seed)
         self.fraction: Callable[[], float] = self._random.random
         """A float in [0, 1)."""
+        self._millisecond, self._head = -1, ""
+        """The beginning of the last UUID: many are made within a millisecond."""
 
     def token(self) -> int:
         """A random integer that fits a signed 64-bit column and is never 0."""
@@ -117,10 +119,13 @@ class Entropy:
 
     def uuid7(self, now: int) -> str:
         """A UUID version 7: ordered by `now` (microseconds), unique by 74 random bits."""
+        if now // 1000 != self._millisecond:
+            self._millisecond = now // 1000
+            head = f"{self._millisecond & 0xFFFFFFFFFFFF:012x}"
+            self._head = f"{head[:8]}-{head[8:]}-7"
         bits = self._random.getrandbits(74)
-        value = (now // 1000 & 0xFFFFFFFFFFFF) << 80 | 0x7 << 76 | (bits >> 62) << 64 | 0x2 << 62 | bits & (2**62 - 1)
-        text = f"{value:032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        rest = (bits >> 62, bits >> 48 & 0x3FFF | 0x8000, bits & 0xFFFFFFFFFFFF)
+        return self._head + "%03x-%04x-%012x" % rest  # noqa: UP031  # faster than an f-string
 
 
 def fresh_entropy() -> Entropy:

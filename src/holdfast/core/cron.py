@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .clock import MICROS
+from .clock import MICROS, moment
 from .errors import InvalidJob
 
 if TYPE_CHECKING:
@@ -57,12 +57,16 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
     """Maximum delay in seconds of each run; the same run always gets the same delay."""
     overlap: str = "allow"
     """`skip`: no run while the job of the previous run has not ended."""
+    start: int | None = None
+    """No run is due before this time."""
+    end: int | None = None
+    """No run is due after this time."""
 
 
 def checked(rule: Rule) -> Rule:
     """The rule if it is valid and will ever be due; otherwise InvalidJob."""
     if (rule.cron is None) == (rule.every is None):
-        raise InvalidJob("a schedule needs either a cron line or every=, not both")
+        raise InvalidJob("a schedule needs exactly one of a cron line and every=")
     if rule.every is not None and rule.every < 0.001:
         raise InvalidJob(f"every= must be at least 0.001 s, not {rule.every:g} s")
     if rule.overlap not in OVERLAPS:
@@ -73,22 +77,28 @@ def checked(rule: Rule) -> Rule:
             f" not {rule.catch_up!r:.100}"
         )
     _zone(rule.tz)
-    if rule.cron is not None and not _ever_due(_text(rule.cron), rule.tz):
+    if rule.cron is not None and not _ever_due(Rule(cron=_text(rule.cron), tz=rule.tz)):
         raise InvalidJob(f"the cron line {rule.cron!r} matches no date: correct its day and month")
+    if not _ever_due(Rule(rule.cron, rule.tz, rule.every, start=rule.start, end=rule.end)):
+        raise InvalidJob("a schedule must be due at least once from start= to end=: correct these times")
     return rule
 
 
 @lru_cache(maxsize=10_000)  # listing schedules checks every rule
-def _ever_due(cron: str, tz: str) -> bool:
-    return next(_due(Rule(cron=cron, tz=tz), 0), None) is not None
+def _ever_due(rule: Rule) -> bool:
+    return next_after(rule, 0) is not None
 
 
-def next_after(rule: Rule, moment: int) -> int | None:
+def next_after(rule: Rule, after: int) -> int | None:
     """The first time that the rule is due after this time; None: never again."""
+    if rule.start is not None:
+        after = max(after, rule.start - 1)
     if rule.every is not None:
         step = round(rule.every * MICROS)
-        return (moment // step + 1) * step
-    return next(_due(rule, moment), None)
+        due = (after // step + 1) * step
+    else:
+        due = next(_due(rule, after), None)
+    return None if due is None or (rule.end is not None and due > rule.end) else due
 
 
 def runs_due(rule: Rule, following: int, now: int) -> list[int]:
@@ -96,7 +106,7 @@ def runs_due(rule: Rule, following: int, now: int) -> list[int]:
 
     A run that is only slightly late is always made; of the missed runs, the latest `catch_up` ones are.
     """
-    first_fresh = now - LATE
+    first_fresh, following = now - LATE, max(following, rule.start or 0)
     fresh = _between(rule, max(following, first_fresh), now)[-MAX_RUNS:]
     missed = _latest(rule, following, first_fresh - 1, rule.catch_up - len(fresh))
     return missed + fresh
@@ -105,6 +115,7 @@ def runs_due(rule: Rule, following: int, now: int) -> list[int]:
 def _latest(rule: Rule, begin: int, end: int, count: int) -> list[int]:
     """The last `count` times that it is due from `begin` to `end`, oldest first."""
     found: list[int] = []
+    end = end if rule.end is None else min(end, rule.end)  # else a window from long after its end widens over all
     span = max(MICROS, round((rule.every or 60) * MICROS))
     while count > 0 and begin <= end and len(found) < count:
         found = _between(rule, max(begin, end - span), end)[-count:]
@@ -115,7 +126,8 @@ def _latest(rule: Rule, begin: int, end: int, count: int) -> list[int]:
 
 
 def _between(rule: Rule, begin: int, end: int) -> list[int]:
-    """When it is due from `begin` to `end`, both included."""
+    """When it is due from `begin` to `end`, both included, and not after its own end."""
+    end = end if rule.end is None else min(end, rule.end)
     if rule.every is not None:
         step = round(rule.every * MICROS)
         return list(range(-(-begin // step) * step, end + 1, step))
@@ -133,9 +145,12 @@ def delayed(rule: Rule, name: str, due: int) -> int:
 def in_words(rule: Rule) -> str:
     """A rule as English text."""
     if rule.every is not None:
-        return f"Every {_span(rule.every)}"
-    words = _cron(_line(rule), datetime.fromtimestamp(0, UTC)).explain()
-    return words if rule.tz == "UTC" else f"{words} ({rule.tz})"
+        words = f"Every {_span(rule.every)}"
+    else:
+        words = _cron(_line(rule), datetime.fromtimestamp(0, UTC)).explain()
+        words += "" if rule.tz == "UTC" else f" ({rule.tz})"
+    limits = (("from", rule.start), ("until", rule.end))
+    return words + "".join(f", {word} {moment(at):%Y-%m-%d %H:%M} UTC" for word, at in limits if at is not None)
 
 
 def _span(seconds: float) -> str:
@@ -146,7 +161,7 @@ def _span(seconds: float) -> str:
     return f"{seconds:g} seconds"
 
 
-def _due(rule: Rule, moment: int) -> Iterator[int]:
+def _due(rule: Rule, after: int) -> Iterator[int]:
     """The times at which a cron line is due after this time, in order.
 
     The line is evaluated in local wall time without daylight saving; then each local time is converted with the time
@@ -154,11 +169,11 @@ def _due(rule: Rule, moment: int) -> Iterator[int]:
     minute and hour) is due once for each: at its first occurrence, or at the time of the jump.
     """
     zone, line = _zone(rule.tz), _line(rule)
-    begin = datetime.fromtimestamp(moment // MICROS, UTC).astimezone(zone).replace(tzinfo=None)
+    begin = datetime.fromtimestamp(after // MICROS, UTC).astimezone(zone).replace(tzinfo=None)
     times = _cron(line, begin - TWICE)
     minute, hour = line.split()[-5:-3]  # a field of seconds may precede them
     fixed = not minute.startswith("*") and not hour.startswith("*")
-    last, waiting = moment, list[int]()
+    last, waiting = after, list[int]()
     for due in times:
         first, second = _moment(due, zone, 0), _moment(due, zone, 1)
         while waiting and waiting[0] <= min(first, second):  # nothing that follows can come before these

@@ -74,8 +74,8 @@ class KeyConflict(HoldfastError):
 
     def __init__(self, key: str, job_id: str) -> None:
         super().__init__(
-            f"key {key!r} belongs to job {job_id!r}, which has another task, payload or unique=;"
-            " the new job was not stored: use another key"
+            f"key {key!r} belongs to job {job_id!r}, which has another task or payload, or only one of the two"
+            " calls has unique=; the new job was not stored: use another key"
         )
         self.key = key
         self.job_id = job_id
@@ -88,8 +88,8 @@ class QueueFull(HoldfastError):
 
     def __init__(self, queue: str, max_depth: int) -> None:
         super().__init__(
-            f"queue {queue!r} has {max_depth} waiting jobs (max_depth) and is full; the job was not stored: try again"
-            " later"
+            f"queue {queue!r} is full: it has at least {max_depth} waiting jobs (max_depth); the job was not stored:"
+            " try again later"
         )
         self.queue = queue
         self.max_depth = max_depth
@@ -98,6 +98,7 @@ class QueueFull(HoldfastError):
 class PartialEnqueue(HoldfastError):
     """`enqueue_many` stored some of its jobs and not others: `handles` has None for each that was not stored.
 
+    `handles` ends at the last call that was taken, if the calls came from a generator.
     `__cause__` is the error of the first job that was not stored. If it is OutcomeUnknown, its `job_ids` may be stored.
     """
 

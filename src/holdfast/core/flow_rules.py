@@ -39,16 +39,20 @@ def number_in(flow: str, id: str) -> int:
     return int(number)
 
 
+def parents_of(extra: Internal) -> list[tuple[str, str]]:
+    """The parents of a job by their ids, inside and outside of its flow, with the rule if one is dead."""
+    return [*((member(extra.flow or "", number), on_dead) for number, on_dead in extra.after), *extra.after_jobs]
+
+
 def decide(child: Record, extra: Internal, parents: dict[str, Record], now: int) -> Change:
     """The next state of a blocked job, given its parents: it is released, waits for another parent, or ends unrun.
 
     The result does not depend on which parent ended first: a failed parent decides at once, but whether the job is
     needed is only known when all have ended.
     """
-    flow, waiting_for, spared, useless = extra.flow or "", None, None, None
+    waiting_for, spared, useless = None, None, None
     died = False
-    for number, on_dead in extra.after:
-        id = member(flow, number)
+    for id, on_dead in parents_of(extra):
         parent = parents.get(id)
         if parent is not None and parent.state not in TERMINAL:
             waiting_for = end_of(id)
@@ -65,7 +69,7 @@ def decide(child: Record, extra: Internal, parents: dict[str, Record], now: int)
             died = died or not (well or idle)
             spared = f"not needed, because {name} succeeded" if well else f"not needed, because {name} was not needed"
     if waiting_for is not None:
-        return Change(child.id, child.state, child.fence, Patch(state=State.BLOCKED, waiting_for=waiting_for))
+        return _change(child, Patch(state=State.BLOCKED, waiting_for=waiting_for))
     if useless is None and not died:
         useless = spared
     if useless is not None:
@@ -76,14 +80,18 @@ def decide(child: Record, extra: Internal, parents: dict[str, Record], now: int)
 def freed(child: Record, now: int) -> Change:
     """Releases the job: it waits only for its due time, if it has a delay (the local clock may be behind)."""
     state = State.SCHEDULED if child.run_at > max(now, child.created_at) else State.QUEUED
-    return Change(child.id, child.state, child.fence, Patch(state=state))
+    return _change(child, Patch(state=state))
 
 
 def unrun(child: Record, extra: Internal, why: NotRun, words: str) -> Change:
     """Ends the job without a run; `extra` is its own, which a patch replaces as a whole."""
     about = extras.write(msgspec.structs.replace(extra, not_run=why))
     patch = Patch(state=State.CANCELLED, error=f"not run: {words}", keep=None, extra=about, record_end=True)
-    return Change(child.id, child.state, child.fence, patch)
+    return _change(child, patch)
+
+
+def _change(child: Record, patch: Patch) -> Change:
+    return Change(child.id, child.state, child.fence, patch, expected_reset_count=child.reset_count)
 
 
 def failed(record: Record) -> bool:

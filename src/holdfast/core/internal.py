@@ -7,10 +7,28 @@ from typing import Literal
 import msgspec
 
 from .clock import MICROS
-from .job import Record
+from .job import LimitKey, Record
+from .retry import Backoff
 
 NotRun = Literal["failed_parent", "not_needed"]
 """Why a job of a flow ended without a run: a parent failed or was deleted; or there was nothing to compensate."""
+
+
+class FollowUp(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job to store when another one has ended (`follow_ups.py`). The fields are those of `NewJob`."""
+
+    task: str
+    queue: str
+    payload: msgspec.Raw
+    priority: int = 0
+    delay: float = 0.0
+    max_attempts: int = 5
+    timeout: float | None = None
+    tags: tuple[str, ...] = ()
+    retry: Backoff | None = None
+    limit_key: LimitKey | None = None
+    expires_at: int | None = None
+    expires_in: float | None = None
 
 
 class Internal(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -24,6 +42,8 @@ class Internal(msgspec.Struct, frozen=True, omit_defaults=True):
     """The flow that the job belongs to."""
     after: tuple[tuple[int, str], ...] = ()
     """Its parents by their numbers in the flow, with the rule if one is dead: fail, ignore or compensate."""
+    after_jobs: tuple[tuple[str, str], ...] = ()
+    """Its parents outside of the flow, by their ids, with the same rule."""
     holes: bool = False
     """Its payload has placeholders for results of its parents."""
     tolerated: bool = False
@@ -35,6 +55,10 @@ class Internal(msgspec.Struct, frozen=True, omit_defaults=True):
     not_run: NotRun | None = None
     """It was cancelled because of how its parents ended. Written by the change that cancels it, cleared by the change
     that makes it wait again. The end of the flow depends on this, not on the error of the job."""
+    on_success: FollowUp | None = None
+    """Stored when the job has succeeded."""
+    on_dead: FollowUp | None = None
+    """Stored when the job is dead."""
 
 
 TIME_LIMIT = 2**60
@@ -67,6 +91,8 @@ def decode(data: bytes) -> Internal:
             raise ValueError(f"{name} is out of range")
     if any(number < 0 or on_dead not in ON_DEAD for number, on_dead in found.after):
         raise ValueError("`after` has an invalid job number or an invalid on_dead rule")
+    if any(not id or on_dead not in ON_DEAD for id, on_dead in found.after_jobs):
+        raise ValueError("`after_jobs` has an empty id or an invalid on_dead rule")
     if found.upto < 0:
         raise ValueError("upto must not be negative")
     if (found.allow_unfinished or 0) < 0:

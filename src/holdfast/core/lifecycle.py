@@ -11,14 +11,15 @@ from typing import Any
 
 import msgspec
 
+from . import follow_ups
 from . import internal as extra
 from . import step_log as steps
-from .clock import moment
+from .clock import MICROS, moment
 from .errors import InvalidState
 from .job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record, State, ended_attempt
-from .operations import Change, Patch, Settlement
+from .operations import Change, Note, Patch, Settlement
 from .retry import Backoff
-from .waiting import Waiting
+from .waiting import COMPATIBLE, Waiting
 
 ERROR_LIMIT = 4096
 """Characters of an attempt's error that are kept."""
@@ -28,6 +29,10 @@ COMPANY = 2
 """Runs of a quarantined job beside other quarantined jobs before it must run alone."""
 DELAY_LIMIT = 1e10
 """Seconds: about 300 years, which every store can add to its clock and show as a date."""
+REFUSED_MIN, REFUSED_MAX = 1.0, 60.0
+"""Seconds for which a refused job is delayed; in between, for as long as it has been refused."""
+REFUSED_SINCE = "holdfast.refused"
+"""The name in a job's meta of the time and fence of its first refusal; invalid once a claim ended otherwise."""
 anew = partial(Patch, attempt=0, quarantined=False, crashes=0, error=None, traceback=None, progress=None)
 """A patch after which a job starts again as if it had not run, with the other fields given."""
 
@@ -40,6 +45,8 @@ class Rules(msgspec.Struct, frozen=True, gc=False):
     retention: float
     """Seconds for which succeeded and cancelled jobs are kept; dead jobs are kept until they are purged."""
     key_retention: float
+    refusal_timeout: float = 3600.0
+    """Seconds after its first refusal at which a job that is refused again is dead."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -91,6 +98,11 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         return Outcome("paused", waiting_for=waiting_for)
 
     @staticmethod
+    def refused(error: str) -> Outcome:
+        """The worker does not know its task or arguments: released uncharged and delayed, or dead after a time."""
+        return Outcome("refused", error=shorten(error, ERROR_LIMIT))
+
+    @staticmethod
     def released() -> Outcome:
         """Released unfinished and uncharged, to its previous position."""
         return Outcome("released")
@@ -120,14 +132,16 @@ def settle(
     in_flow = extra.in_flow(record)
     retention = None if in_flow else rules.retention  # other jobs may need it until the flow has ended
     if kind == "succeeded":
+        recorded = in_flow or follow_ups.recorded(record.extra, State.SUCCEEDED)
         return Settlement(
             record.id, record.seq, record.fence, record.token, nonce, State.SUCCEEDED, "succeeded", record.attempt,
-            result=outcome.result, keep=retention, key=record.key, key_keep=rules.key_retention,
-            expected_heartbeat=expected_heartbeat, record_end=in_flow,
+            result=outcome.result, keep=None if recorded else rules.retention, key=record.key,
+            key_keep=rules.key_retention, expected_heartbeat=expected_heartbeat, record_end=recorded,
         )  # fmt: skip
     state: str = State.QUEUED
     attempt, quarantined, crashes = record.attempt, False, 0
     delay, error, traceback, keep = outcome.delay, outcome.error, outcome.traceback, retention
+    waiting_for = outcome.waiting_for
     if kind == "cancelled" or (kind == "lost" and record.cancel):
         state, error = State.CANCELLED, error or "cancelled while running; its worker stopped without a result"
         kind = "cancelled"
@@ -146,6 +160,15 @@ def settle(
         state, attempt, error, traceback = State.SCHEDULED, attempt - 1, record.error, record.traceback
     elif kind == "expired":
         state, attempt = State.CANCELLED, attempt - 1
+    elif kind == "refused":
+        refused = refused_for(record)
+        if refused >= rules.refusal_timeout and _refusals(record) >= refusals_required(rules.refusal_timeout):
+            state, kind = State.DEAD, "dead"
+            error = f"{error} (workers refused it for {refused:.0f} s)"
+        else:
+            state, attempt, waiting_for = State.SCHEDULED, attempt - 1, COMPATIBLE
+            delay = min(max(refused, REFUSED_MIN), REFUSED_MAX)
+            quarantined, crashes = record.quarantined, record.crashes
     elif kind in ("released", "paused"):
         state = State.QUEUED if kind == "released" else State.BLOCKED
         attempt, error, traceback = attempt - 1, record.error, record.traceback
@@ -169,9 +192,55 @@ def settle(
         record.id, record.seq, record.fence, record.token, nonce, state, kind, attempt,
         delay=delay, quarantined=quarantined, crashes=crashes, error=error, traceback=traceback,
         keep=None if state == State.DEAD else keep, cancelled_keep=retention, key=record.key,
-        key_keep=rules.key_retention, expected_heartbeat=expected_heartbeat, waiting_for=outcome.waiting_for,
-        record_end=in_flow,
+        key_keep=rules.key_retention, expected_heartbeat=expected_heartbeat, waiting_for=waiting_for,
+        record_end=in_flow or follow_ups.recorded(record.extra, state),
     )  # fmt: skip
+
+
+def refused_since(record: Record) -> int | None:
+    """When the refusals of a job began, by the store's clock; None if its last claim was not refused."""
+    found = record.meta.get(REFUSED_SINCE)
+    match found:
+        case {"at": int(at), "fence": int(fence)}:
+            refused = all(line.outcome == "refused" for line in record.history if line.fence >= fence)
+            return at if refused else None
+        case _:
+            return None
+
+
+def refused_for(record: Record) -> float:
+    """Seconds from the first refusal of a claimed job to this claim; 0 if it was not refused before."""
+    since, now = refused_since(record), record.started_at
+    return 0.0 if since is None or now is None else max(0, now - since) / MICROS
+
+
+def refusals_required(timeout: float) -> float:
+    """How often a job must have been refused before the timeout applies: about half as often as it allows.
+
+    So a clock that is wrong, of another writer of a bucket or after a step, does not end the job early.
+    """
+    return min(HISTORY_LIMIT, timeout / REFUSED_MAX / 2)
+
+
+def _refusals(record: Record) -> int:
+    """Consecutive refusals in the history since the note of the first."""
+    if refused_since(record) is None:
+        return 0
+    fence = record.meta[REFUSED_SINCE]["fence"]
+    return sum(line.fence >= fence for line in record.history)
+
+
+def refusals_forgotten(record: Record) -> dict[str, Any]:
+    """The meta after which a job with another task or other arguments is refused for the first time."""
+    return {REFUSED_SINCE: None} if record.meta.get(REFUSED_SINCE) is not None else {}
+
+
+def note_refusal(record: Record) -> Note | None:
+    """The note of a claim that is refused, if it is the first in a row."""
+    if refused_since(record) is not None:
+        return None
+    about = {REFUSED_SINCE: {"at": record.started_at, "fence": record.fence}}
+    return Note(record.id, record.seq, record.fence, record.token, meta=about)
 
 
 def _crashes(record: Record, *, alone: bool) -> int:
@@ -253,6 +322,23 @@ def delete(record: Record) -> Change:
     if record.state == State.RUNNING:
         raise InvalidState(record.id, record.state, "cancel it or wait until it ends, then delete it")
     return Change(record.id, record.state, record.fence, None)
+
+
+def move(record: Record, task: str) -> Change | None:
+    """Gives a waiting or dead job another task. None for other states and for flows.
+
+    A job that was refused, or waits for the end of its former task's pause, is queued; a claim applies the new pause.
+    """
+    if (record.state not in WAITING and record.state != State.DEAD) or record.task == task or extra.is_flow(record):
+        return None
+    patch = Patch(task=task)
+    if record.waiting_for == COMPATIBLE:
+        patch = Patch(task=task, state=State.QUEUED, delay=0.0)
+    elif record.waiting_for is not None and record.waiting_for.kind == "pause":
+        patch = Patch(task=task, state=State.QUEUED)
+    if forgotten := refusals_forgotten(record):
+        patch = msgspec.structs.replace(patch, meta=forgotten)
+    return Change(record.id, record.state, record.fence, patch, expected_task=record.task)
 
 
 def update_meta(record: Record, meta: dict[str, Any]) -> Change:

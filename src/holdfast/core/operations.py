@@ -128,6 +128,7 @@ class Patch(msgspec.Struct, frozen=True, gc=False):
     extra: bytes | msgspec.UnsetType | None = msgspec.UNSET
     record_end: bool = False
     """As in a Settlement."""
+    task: str | msgspec.UnsetType = msgspec.UNSET
     handled: bool = False
     """The job's end is processed: its `ended` record is removed, unless something was added to it
     (its value is no longer `{}`)."""
@@ -149,6 +150,18 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """If given: written only if this is its task. Another job may have the same id since."""
     expected_seq: int | None = None
     """The same for its `seq`, which is unique in a store."""
+    expected_reset_count: int | None = None
+    """The same for its `reset_count`: a change decided before a retry is not written after it."""
+
+    def matches(self, job: Record) -> bool:
+        """Whether the job is still the expected one."""
+        return (
+            job.state == self.expected_state
+            and job.fence == self.expected_fence
+            and self.expected_task in (None, job.task)
+            and self.expected_seq in (None, job.seq)
+            and self.expected_reset_count in (None, job.reset_count)
+        )
 
 
 class Holder(msgspec.Struct, frozen=True, gc=False):
@@ -276,6 +289,37 @@ class Tidied(msgspec.Struct, frozen=True, gc=False):
     jobs: int = 0
     keys: int = 0
     holders: int = 0
+
+
+class WaitingCall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The call of a job that has not started, of one of its follow-ups, or of a schedule."""
+
+    id: str
+    """The job's id, or the schedule's name."""
+    task: str
+    payload: bytes
+    codec: str = "json"
+    schedule: bool = False
+    follow_up: bool = False
+    """It is stored when the job with this id has ended."""
+    withheld: bool = False
+    """It is pickled, and was not sent to a client that may only read."""
+    takes_results: bool = False
+    """Its arguments contain results of other jobs: those that exist are in the payload."""
+    open: bool = False
+    """Some of these results do not exist yet, or are too large for a page: the payload has placeholders for them."""
+    broken: str | None = None
+    """Why no worker can run it, whatever its code: it is damaged, or a result was deleted."""
+
+
+class WaitingCalls(msgspec.Struct, frozen=True, gc=False):
+    """A page of waiting calls: the schedules, then jobs, newest first."""
+
+    calls: list[WaitingCall]
+    cursor: str | None
+    """Continues from here; None: there are no more."""
+    store_id: str | None = None
+    """On the first page: the id of the store, if it has one."""
 
 
 class Transition(msgspec.Struct, frozen=True, gc=False):

@@ -56,7 +56,8 @@ class Settings(msgspec.Struct, frozen=True):
     retention: float = 7 * DAY
     key_retention: float = 7 * DAY
     default_result_timeout: float | None = None
-    unknown_tasks: str = "fail"
+    refusal_timeout: float = 3600.0
+    """Seconds for which workers refuse a job whose task or arguments they do not know, before it is dead."""
     cloudpickle: bool = False
     secret: tuple[str, ...] = ()
     """The first one signs, all of them are accepted."""
@@ -86,7 +87,7 @@ class Settings(msgspec.Struct, frozen=True):
     def rules(self) -> Rules:
         """The part of the settings that decides how claims end."""
         backoff = Backoff(self.retry_base, self.retry_factor, self.retry_jitter, self.retry_cap)
-        return Rules(backoff, self.max_crashes, self.retention, self.key_retention)
+        return Rules(backoff, self.max_crashes, self.retention, self.key_retention, self.refusal_timeout)
 
 
 def _number(low: float, high: float = math.inf) -> Callable[[Any], float]:
@@ -237,7 +238,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "retention": duration,
     "key_retention": _key_retention,
     "default_result_timeout": _optional(duration),
-    "unknown_tasks": _choice("fail", "wait"),
+    "refusal_timeout": duration,
     "cloudpickle": _flag,
     "secret": _secrets,
     "log_level": lambda value: _choice("DEBUG", "INFO", "WARNING", "ERROR")(str(value).upper()),
@@ -252,7 +253,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
 
 STORED = [
     "lease", "poll", "grace", "concurrency", "max_attempts", "retry_base", "retry_factor", "retry_jitter", "retry_cap",
-    "max_crashes", "max_payload", "max_output", "max_depth", "retention", "key_retention", "unknown_tasks",
+    "max_crashes", "max_payload", "max_output", "max_depth", "retention", "key_retention", "refusal_timeout",
 ]  # fmt: skip
 """Settings that may be stored for all processes; the others belong to one process."""
 ALIASES = {"max_retries": "max_attempts"}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from .clock import micros
+from .clock import MICROS, micros
 from .errors import InvalidJob
 from .job import PRIORITY_MAX, PRIORITY_MIN
 from .lifecycle import DELAY_LIMIT
@@ -15,6 +15,8 @@ from .retry import Backoff
 
 NAME_LIMIT = 128
 """Characters of a queue or task name."""
+RESERVED = "holdfast."
+"""Prefix of internal tasks, such as webhook deliveries: clients cannot submit them, nor move jobs to them."""
 KEY_LIMIT = 512
 """Characters of a key, an id or a tag: every store can index this many."""
 TAGS_LIMIT = 100
@@ -23,6 +25,8 @@ PAGE_LIMIT = 1000
 """Maximum number of jobs on one page of a list."""
 CURSOR_LIMIT = 200
 """Characters of a page's cursor."""
+EPOCH_LIMIT = 253_402_300_800
+"""Seconds since 1970 at the end of the year 9999, after which no date can be shown. Milliseconds are above it."""
 WEEK = 7 * 86400
 """The longest lease that may be requested, in seconds."""
 KEYWORD = re.compile(r"(?<![\w?&.])([a-z_]+)=(?=[\s,;:.)]|$)")
@@ -36,6 +40,13 @@ def checked_name(name: Any, what: str) -> str:
     raise InvalidJob(
         f"a {what} name must be 1 to {NAME_LIMIT} printable characters without spaces at its ends, not {name!r:.150}"
     )
+
+
+def checked_new_task(name: Any) -> str:
+    """The task that a move gives to jobs: any but an internal one."""
+    if checked_name(name, "task").startswith(RESERVED):
+        raise InvalidJob(f"task {name!r} is internal to Holdfast: jobs cannot be moved to it")
+    return name
 
 
 def checked_names(names: Any, what: str) -> tuple[str, ...]:
@@ -114,12 +125,15 @@ def checked_seconds(value: Any, what: str, *, positive: bool = False) -> float:
 
 
 def checked_at(at: Any, what: str = "at") -> int:
-    """An aware datetime as a stored time."""
-    if not isinstance(at, datetime) or at.tzinfo is None or at.utcoffset() is None:
-        raise InvalidJob(
-            f"{what}= needs an aware datetime, such as datetime.now(UTC) + timedelta(hours=1), not {at!r:.100}"
-        )
-    return micros(at)
+    """An aware datetime, or seconds since 1970, as a stored time."""
+    if isinstance(at, datetime) and at.tzinfo is not None and at.utcoffset() is not None:
+        return micros(at)
+    if isinstance(at, int | float) and not isinstance(at, bool) and 0 <= at < EPOCH_LIMIT:
+        return round(at * MICROS)
+    raise InvalidJob(
+        f"{what}= needs an aware datetime, such as datetime.now(UTC) + timedelta(hours=1), or seconds since 1970, not"
+        f" {at!r:.100}"
+    )
 
 
 def checked_unique(unique: Any) -> tuple[str, float]:

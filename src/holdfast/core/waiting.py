@@ -10,14 +10,15 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
-Kind = Literal["limit", "signal", "dependency", "flow_start", "flow", "pause", "unknown"]
+Kind = Literal["limit", "signal", "dependency", "flow_start", "flow", "pause", "worker", "unknown"]
 """`limit`: its limit key is full. `signal`: a signal. `dependency`: the end of another job. `flow_start`: the start of
-its flow. `flow`: the end of all other jobs of its flow. `pause`: the end of its task's pause. `unknown`: the stored
-text cannot be parsed, so only an operator can end the wait."""
+its flow. `flow`: the end of all other jobs of its flow. `pause`: the end of its task's pause. `worker`: a worker
+that knows its task and arguments. `unknown`: the stored text cannot be parsed, so only an operator can end the wait."""
 _KINDS = frozenset(get_args(Kind)) - {"unknown"}
 _SHOWN = {
     "limit": "limit", "signal": "signal", "dependency": "job", "flow_start": "the start of flow",
-    "flow": "all jobs of flow", "pause": "the end of the pause of", "unknown": "something unknown:",
+    "flow": "all jobs of flow", "pause": "the end of the pause of", "worker": "a worker that is",
+    "unknown": "something unknown:",
 }  # fmt: skip
 LIMIT_PREFIX = "limit:"
 """Prefix of the text of a full limit; the name of its key follows."""
@@ -32,6 +33,10 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         return f"{_SHOWN[self.kind]} {self.name}"
+
+
+COMPATIBLE = Waiting("worker", "compatible")
+"""The wait of every refused job: one value, so that one lookup finds them all."""
 
 
 def write(waiting: Waiting | None) -> str | None:

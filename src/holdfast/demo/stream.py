@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 from .. import Holdfast
 from ..core.job import State
+from ..tasks.task import Call
 
 HANDFUL_EVERY = 0.5
 """Seconds between two batches of jobs."""
@@ -22,7 +24,7 @@ async def stream(app: Holdfast, over: Callable[[], bool]) -> None:
     for number in count():
         if over():
             return
-        calls = [app.call(resize, f"picture-{number}-{one}.raw") for one in range(1 + number % 3)]
+        calls: list[Call[Any]] = [app.call(resize, f"picture-{number}-{one}.raw") for one in range(1 + number % 3)]
         if number % 2 == 0:
             calls.append(app.call(invoice, number))
         if number % 11 == 3:

@@ -1,8 +1,8 @@
 """The end of flows: jobs that wait for all others of their flow, the end of the flow, and its retention.
 
-1. A flow ends after all of its jobs; then the retention of each begins (`_close`). A retry of a job checks afterwards
-   whether its flow has ended, and the end of a flow checks afterwards whether its jobs are still as they were counted:
-   one of the two sees the other, and makes the flow wait again.
+1. A flow ends after all of its jobs; then the retention of each begins (`close`). A retry makes the flow wait again in
+   the commit that resets its jobs, and raises its `reset_count`, so an end that was decided before is rejected. Jobs
+   added meanwhile are found by a check after the end.
 2. The end of a flow is recorded in the same commit, as the ends of its jobs are (`release.py`), so that the next worker
    completes the work after a crash.
 """
@@ -60,6 +60,8 @@ class Completion:
             if left <= (extra.allow_unfinished or 0):
                 if record.id == flow:
                     ended = await self._end(record, jobs)
+                    if ended is None:
+                        return await self.gather(flow)
                 else:
                     await self._jobs.change([freed(record, await store.now())])
             elif not extra.upto <= upto < extra.upto + FEW:
@@ -123,8 +125,8 @@ class Completion:
                 return True
         return False
 
-    async def _end(self, own: Record, jobs: int) -> bool:
-        """End a flow whose jobs have all ended, and record the end. `_close` follows."""
+    async def _end(self, own: Record, jobs: int) -> bool | None:
+        """End a flow whose jobs have all ended, and record the end; `close` follows. None if the flow has changed."""
         counts: dict[str, int] = {}
         bad: list[Record] = []
         async for record in self._jobs.members(own.id, jobs):
@@ -139,7 +141,8 @@ class Completion:
         if bad:
             names = "; ".join(f"{r.id} ({r.task}): {r.error}" for r in bad[:FAILURES_NAMED])
             error = f"{len(bad)} of {jobs} jobs ended dead or did not run: {names}"
-        return (await self._jobs.change([_end_of(own, ended, error, counts, jobs=jobs)]))[0]
+        [done] = await self._jobs.change([_end_of(own, ended, error, counts, jobs=jobs)])
+        return done or None
 
     def ending(self, own: Record, members: Sequence[Record]) -> list[Change] | None:
         """The end of a flow whose jobs have all succeeded, and their retention, in one commit, with their ends.
@@ -148,7 +151,7 @@ class Completion:
         None if nothing is kept: a waiting caller must see the flow ended before it is removed.
         """
         keep = self._session.rules.retention
-        keeps = [(record, self._keeps(record, keep)) for record in members]
+        keeps = [(record, self.keeps(record, keep)) for record in members]
         if about_flow(own).chosen or not keep or any(its == 0 for _, its in keeps):
             return None
         counts = {str(State.SUCCEEDED): len(members)}
@@ -156,7 +159,8 @@ class Completion:
         kept = [Change(r.id, r.state, r.fence, Patch(keep=its, handled=True), expected_seq=r.seq) for r, its in keeps]
         return [end, *kept]
 
-    def _keeps(self, record: Record, keep: float | None) -> float | None:
+    def keeps(self, record: Record, keep: float | None) -> float | None:
+        """The retention of a job, if it is not that of its task."""
         task = self._registry.tasks.get(record.task)
         its = None if task is None or keep is None else task.retention
         return keep if its is None else its
@@ -192,18 +196,22 @@ class Completion:
             )  # last: the jobs are found by it
         return True
 
-    async def reopen(self, id: str) -> None:
-        """Make a flow that has ended, or was to end, wait for its jobs again."""
-        while True:
-            own, patch = await self._jobs.own(id), Patch(meta=GOING_ON)
-            if own.state in TERMINAL:
-                patch = msgspec.structs.replace(
-                    again(own), state=State.BLOCKED, waiting_for=all_of(id), extra=gathering(id), meta=patch.meta
-                )
-            if (await self._jobs.change([Change(id, own.state, own.fence, patch)]))[0]:
-                break
-        if own.state in TERMINAL:
+    async def reopen(self, id: str, changes: Sequence[Change] = ()) -> Sequence[bool]:
+        """Make a flow that has ended, or was to end, wait for its jobs again, in one commit with changes of them.
+
+        So a process that finds the flow waiting finds its jobs changed. Returns which changes were made.
+        """
+        own = await self._jobs.own(id)
+        done, *made = await self._jobs.change([_reopened(own), *changes])
+        done = done and len(changes) < PAGE  # else the flow may have ended after the first commit of several
+        was_over = own.state in TERMINAL
+        while not done:
+            own = await self._jobs.own(id)
+            [done] = await self._jobs.change([_reopened(own)])
+            was_over = was_over or own.state in TERMINAL
+        if was_over:
             await self._keep(id, await self._jobs.count(own), None)
+        return made
 
     async def _keep(self, flow: str, jobs: int, keep: float | None) -> dict[str, int]:
         """Set the retention of the ended jobs of a flow from now on, and count all by state.
@@ -215,7 +223,7 @@ class Completion:
         async for record in self._jobs.members(flow, jobs):
             counts[record.state] = counts.get(record.state, 0) + 1
             if record.state in TERMINAL and (record.state != State.DEAD or keep is None):
-                keeps = self._keeps(record, keep)
+                keeps = self.keeps(record, keep)
                 if (record.expires_at is None) != (keeps is None):  # else another process has set it
                     changes.append(Change(record.id, record.state, record.fence, Patch(keep=keeps)))
             if len(changes) >= PAGE:
@@ -235,7 +243,17 @@ def _end_of(
         state=END_STATE[ended], error=error, result=msgspec.json.encode(counts), payload=payload,
         keep=keep, record_end=keep is None,
     )  # fmt: skip
-    return Change(own.id, own.state, own.fence, patch)
+    return Change(own.id, own.state, own.fence, patch, expected_reset_count=own.reset_count)
+
+
+def _reopened(own: Record) -> Change:
+    """Makes a flow wait for its jobs again. An end that was decided before is rejected, by the `reset_count`."""
+    patch = Patch(meta=GOING_ON, reset_count=own.reset_count + 1)
+    if own.state in TERMINAL:
+        patch = msgspec.structs.replace(
+            again(own), state=State.BLOCKED, waiting_for=all_of(own.id), extra=gathering(own.id), meta=GOING_ON
+        )
+    return Change(own.id, own.state, own.fence, patch, expected_reset_count=own.reset_count)
 
 
 def again(record: Record) -> Patch:

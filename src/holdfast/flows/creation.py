@@ -25,12 +25,16 @@ from ..core.flow_rules import CANCELLING
 from ..core.job import TERMINAL, UNDECODABLE, NewJob, State
 from ..core.operations import Change
 from ..core.waiting import all_of
+from ..store.group_commit import BATCH_BYTES, pages
 from ..store.protocol import Versioned, records_of
+from ..store.sizes import jobs_bytes
 from .members import PAGE, QUEUE, TASK, About, FlowJobs, Jobs, about_flow, counting, gathering
 
 Insert = Callable[[Sequence[NewJob]], Coroutine[Any, Any, Sequence[str | HoldfastError]]]
 ENDED = "ended"
 """The record kind of pending work, by the id of a flow, or of a job of a flow that has ended."""
+AWAITED = "awaited"
+"""The record kind of jobs, by their ids, that jobs of other flows wait for: their ends may not be recorded."""
 ABANDONED = 3600.0
 """Seconds for which an announcement must be watched, unchanged, before its flow is abandoned."""
 LONGEST_GAP = 60.0
@@ -114,11 +118,11 @@ class Creation:
     async def make(self, own: NewJob, jobs: Sequence[NewJob], *, chosen: bool) -> None:
         """Store a flow and start it. `chosen`: the id is the caller's, who may have tried before."""
         try:
-            for start in range(0, len(jobs), PAGE):
-                if (chosen or start) and await self._started(own):
+            for number, (page, _) in enumerate(pages(jobs)):
+                if (chosen or number) and await self._started(own):
                     return
                 await self._announce(own)
-                for answer in await self._insert(jobs[start : start + PAGE]):
+                for answer in await self._insert(page):
                     if isinstance(answer, HoldfastError):
                         raise answer
         except (StoreUnavailable, OutcomeUnknown) as error:
@@ -199,7 +203,9 @@ async def give_up(session: Session, id: str, making: Making) -> None:
 
 def fits_one_commit(jobs: Sequence[NewJob]) -> bool:
     """Whether one commit can store all jobs of a new flow, and no store can reject one of them."""
-    return len(jobs) < PAGE and all(job.key is None and job.max_depth is None for job in jobs)
+    if len(jobs) >= PAGE or jobs_bytes(jobs) >= BATCH_BYTES:
+        return False
+    return all(job.key is None and job.max_depth is None for job in jobs)
 
 
 def digest_of(name: str, jobs: Sequence[NewJob]) -> str:

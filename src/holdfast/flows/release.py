@@ -6,7 +6,10 @@
 2. A job waits for one parent at a time, the last of those that have not ended; released from it, all of its parents are
    checked. After a job is made to wait for another parent, that parent is checked once more for an end; the record
    names the job beforehand, so that another worker can take over.
-3. Jobs of a flow are kept until it has ended, and for their retention from then on (`completion.py`).
+3. The end of a job outside of the flow is not recorded. Before a job is made to wait for it, an `awaited` record names
+   the parent; every worker checks such parents until they have ended (`release_awaited`). It is written again after
+   that: a worker that found no waiting job may have removed it.
+4. Jobs of a flow are kept until it has ended, and for their retention from then on (`completion.py`).
 """
 
 from __future__ import annotations
@@ -20,16 +23,18 @@ import msgspec
 from ..client.session import Session
 from ..codec import filled, numbers_in
 from ..core import internal as extras
-from ..core.errors import InvalidJob
-from ..core.flow_rules import CANCELLING, cancelling, decide, member
-from ..core.job import TERMINAL, Record, State
+from ..core.errors import HoldfastError, InvalidJob
+from ..core.flow_rules import CANCELLING, cancelling, decide, member, parents_of
+from ..core.follow_ups import owed
+from ..core.job import TERMINAL, NewJob, Record, State
 from ..core.lifecycle import cancel
 from ..core.operations import Change, Patch, Where
 from ..core.waiting import Waiting, beginning_of, end_of
+from ..store.group_commit import guard
 from ..store.protocol import Versioned, records_of
 from ..tasks.registry import Registry
 from .completion import Completion
-from .creation import ENDED, MakingWatch, Pending, give_up, pending, remove_ended
+from .creation import AWAITED, ENDED, Insert, MakingWatch, Pending, give_up, pending, remove_ended
 from .members import PAGE, FlowJobs
 from .small_flows import SmallFlows
 
@@ -45,8 +50,9 @@ _LEFT = b""
 class Release:
     """Processes recorded ends: the part of flows that workers use."""
 
-    def __init__(self, session: Session, registry: Registry) -> None:
+    def __init__(self, session: Session, registry: Registry, insert: Insert) -> None:
         self._session = session
+        self._insert = insert
         self._jobs = FlowJobs(session)
         self._completion = Completion(session, registry)
         self._small_flows = SmallFlows(session, self._completion)
@@ -66,7 +72,7 @@ class Release:
             await self.free(ids)
         except Exception as error:  # noqa: BLE001  # a driver may raise anything; the pending work is written
             logger.warning(
-                "flow job %s: the next step of its flow failed here, a worker will do it: %s: %s",
+                "flow job %s: the jobs that wait for it could not be processed now, a worker will do it: %s: %s",
                 ids[0],
                 type(error).__name__,
                 error,
@@ -91,6 +97,7 @@ class Release:
         recorded = set(records)
         left = recorded if seen is None else recorded.intersection(seen)
         if left:
+            await self._await_outside({other for id in left for other in _outside(id, pending(records[id]).also)})
             await self.free(sorted(left.union(*(pending(records[id]).also for id in left))), records)
             for record in await self._jobs.get(left):
                 if not extras.is_flow(record) and record.state not in TERMINAL:  # retried since: recorded again
@@ -106,9 +113,35 @@ class Release:
     async def free(self, ids: Sequence[str], recorded: dict[str, Versioned] | None = None) -> None:
         """Process recorded ends of jobs and flows, and announcements of flows."""
         simple = await self._small_flows.free(ids, recorded or {})
-        waiting, done = [id for id in ids if id not in simple], list[str]()
-        if not waiting:
-            return
+        if waiting := [id for id in ids if id not in simple]:
+            await self._free(waiting, recorded)
+
+    async def _await_outside(self, ids: Collection[str]) -> None:
+        """Write that jobs are about to wait for these. Also if that is written: its version shows a later wait."""
+        if ids:
+            await asyncio.gather(*(self._session.store.put_record(AWAITED, id, b"{}") for id in ids))
+            self._session.watched.changed(AWAITED)
+
+    async def release_awaited(self, awaited: Mapping[str, Versioned]) -> bool:
+        """Release the jobs that wait for these parents outside of their flows; returns whether a parent had ended."""
+        before = {record.id: record for record in await self._jobs.get(awaited)}
+        ended = [id for id in sorted(awaited) if id not in before or before[id].state in TERMINAL]
+        if not ended:
+            return False
+        await self._free(ended, None)
+        after = {record.id: record for record in await self._jobs.get(ended)}
+        for id in ended:
+            if _life(before.get(id)) == _life(after.get(id)):  # else it was retried, and jobs may wait for it again
+                await self._session.store.put_record(AWAITED, id, None, awaited[id].version)
+        return True
+
+    async def drop_unawaited(self, id: str, kept: Versioned) -> None:
+        """Remove the record of an awaited parent if no job waits for it."""
+        if not (await self._session.store.find(Where(waiting_for=end_of(id)), None, 1)).records:
+            await self._session.store.put_record(AWAITED, id, None, kept.version)
+
+    async def _free(self, ids: Sequence[str], recorded: dict[str, Versioned] | None) -> None:
+        waiting, done = list(ids), list[str]()
         if recorded is None:
             recorded = await records_of(self._session.store, ENDED)  # before any of these jobs is read
         ends: dict[str, tuple[int, int]] = {}
@@ -118,6 +151,7 @@ class Release:
             awaited: dict[str, Waiting] = {}
             flow_of = {id: id.rpartition(".")[0] or id for id in some}  # a flow's own id has no dot
             found = {record.id: record for record in await self._jobs.get({*some, *flow_of.values()})}
+            unstored = await self.store_follow_ups(list(found.values()))
             for id, flow in flow_of.items():
                 own, record, left = found.get(flow), found.get(id), pending(recorded.get(flow))
                 if own is None and left.making is not None:
@@ -130,6 +164,8 @@ class Release:
                     if record.state not in TERMINAL or not await self._completion.close(id):
                         awaited[id] = beginning_of(id)
                         flows[id] = None
+                elif id in unstored:
+                    continue  # it stays recorded, and the next check tries again
                 elif record is None or record.state in TERMINAL:
                     awaited[id] = end_of(id)
                     flows[flow] = None
@@ -146,6 +182,39 @@ class Release:
             await asyncio.gather(*(self._remove_record(id, recorded) for id in done[start : start + PAGE]))
         if ended:
             await self.free(ended)
+
+    async def store_follow_ups(self, ended: Sequence[Record]) -> dict[str, BaseException]:
+        """Store the follow-ups of these jobs, if their ends are recorded; returns the errors, by the ids of the jobs.
+
+        Until then the job is kept. The same end gives the same job, so storing it again changes nothing, unless that
+        job was removed: so the records are read after the jobs, and just before.
+        """
+        owing = [(record, job) for record in ended if (job := owed(record)) is not None]
+        if not owing:
+            return {}
+        recorded = await records_of(self._session.store, ENDED)
+        owing = [(record, job) for record, job in owing if record.id in recorded]
+        request = guard.set(None)  # a follow-up was checked with its job: the current request did not write it
+        try:
+            stored = await asyncio.gather(*(self._store(job) for _, job in owing), return_exceptions=True)
+        finally:
+            guard.reset(request)
+        failed: dict[str, BaseException] = {}
+        kept: list[Change] = []
+        for (record, job), answer in zip(owing, stored, strict=True):
+            if isinstance(answer, BaseException):
+                logger.warning("job %s: its follow-up job %s could not be stored: %s", record.id, job.id, answer)
+                failed[record.id] = answer
+            elif record.state == State.SUCCEEDED and record.expires_at is None:
+                keep = self._completion.keeps(record, self._session.rules.retention)
+                kept.append(Change(record.id, record.state, record.fence, Patch(keep=keep), expected_seq=record.seq))
+        await self._jobs.change(kept)
+        return failed
+
+    async def _store(self, job: NewJob) -> None:
+        [answer] = await self._insert([job])
+        if isinstance(answer, HoldfastError):
+            raise answer
 
     async def _deleted(self, own: Record | None, flow: str, jobs: int) -> bool:
         """Delete a flow and its jobs; False if it was retried since."""
@@ -216,16 +285,22 @@ class Release:
             found_by = {child.id: what for what, page in zip(ended_ids, pages, strict=True) for child in page.records}
             changes = await self._decide(list(children.values()))
             others: dict[str, set[str]] = {}
+            outside: set[str] = set()
             for change in changes:
                 if (waiting_for := _waiting_for(change)) is not None:
+                    if (parent := _outside_parent(children[change.id], waiting_for)) is not None:
+                        outside.add(parent)
                     others.setdefault(ended_ids[found_by[change.id]], set()).add(waiting_for.name)
             await asyncio.gather(*(self._mention(id, its, recorded) for id, its in others.items()))
+            await self._await_outside(outside)
             written = [change for change, done in zip(changes, await self._jobs.change(changes), strict=True) if done]
             unrun = [children[change.id] for change in written if _ends(change)]
             again = await self._taken_back(unrun) if unrun else set[str]()
             ended += [child.id for child in unrun if child.id not in again]
             parents = set[str]().union(*others.values())
-            ended += sorted(parents.difference(r.id for r in await self._jobs.get(parents) if r.state not in TERMINAL))
+            unfinished = {record.id for record in await self._jobs.get(parents) if record.state not in TERMINAL}
+            await self._await_outside(outside & unfinished)
+            ended += sorted(parents - unfinished)
             freed = {found_by[change.id] for change in written}  # if none was, another process is at it
             full = (what for what, page in zip(ended_ids, pages, strict=True) if page.cursor is not None)
             more = [what for what in full if what in freed] + [found_by[id] for id in again]
@@ -239,8 +314,11 @@ class Release:
         """
         rightly = {change.id for change in await self._decide(unrun) if _ends(change)}
         wrong = [child for child in unrun if child.id not in rightly]
+        outside = {name for c in wrong if (name := _outside_parent(c, c.waiting_for)) is not None}
+        await self._await_outside(outside)
         back = [Patch(state=State.BLOCKED, waiting_for=c.waiting_for, error=None, extra=c.extra) for c in wrong]
         await self._jobs.change([Change(c.id, State.CANCELLED, c.fence, p) for c, p in zip(wrong, back, strict=True)])
+        await self._await_outside(outside)
         for own in await self._jobs.get({extras.read(child.extra).flow or "" for child in wrong}):
             if own.state in TERMINAL:
                 await self.reopen(own.id)
@@ -249,7 +327,7 @@ class Release:
     async def _decide(self, children: Sequence[Record]) -> list[Change]:
         """The changes of jobs after a parent has ended, without those that stay as they are."""
         read = [(child, extras.read(child.extra)) for child in children]
-        wanted = {member(e.flow or "", number) for _, e in read for number, _ in e.after}
+        wanted = {id for _, extra in read for id, _ in parents_of(extra)}
         parents = {record.id: record for record in await self._jobs.get(wanted)}
         delayed = any(child.run_at > child.created_at for child in children)
         now = await self._session.store.now() if delayed else 0
@@ -261,23 +339,30 @@ class Release:
 
 async def with_results(session: Session, record: Record) -> bytes:
     """The payload of a job with its parents' results filled in."""
+    parents = {parent.id: parent for parent in await FlowJobs(session).get(parents_in(record).values())}
+    return fill_results(record, parents)
+
+
+def parents_in(record: Record) -> dict[int, str]:
+    """The jobs whose results its payload has placeholders for, by their numbers in the flow."""
     flow = extras.read(record.extra).flow or ""
-    numbers = numbers_in(record.payload)
-    found = {r.id: r for r in await FlowJobs(session).get(member(flow, number) for number in numbers)}
+    return {number: member(flow, number) for number in numbers_in(record.payload)}
+
+
+def fill_results(record: Record, parents: Mapping[str, Record], *, partly: bool = False) -> bytes:
+    """The payload of a job with the results of these jobs; `partly`: only of those that have ended."""
     results: dict[int, bytes | None] = {}
-    for number in numbers:
-        parent = found.get(member(flow, number))
+    for number, id in parents_in(record).items():
+        parent = parents.get(id)
         if parent is None:
-            raise InvalidJob(
-                f"job {record.id} needs the result of job {member(flow, number)}, which was deleted; enqueue the flow"
-                " again"
-            )
+            raise InvalidJob(f"job {record.id} needs the result of job {id}, which was deleted; enqueue the flow again")
         if parent.codec != "json":
             raise InvalidJob(
                 f"job {record.id} needs the result of job {parent.id}, which has its own codec; only JSON results can"
-                " be passed"
+                " be passed: remove the codec of its task, then enqueue the flow again"
             )
-        results[number] = parent.result if parent.state == State.SUCCEEDED else None
+        if not partly or parent.state in TERMINAL:
+            results[number] = parent.result if parent.state == State.SUCCEEDED else None
     return filled(record.payload, results)
 
 
@@ -294,6 +379,23 @@ def _waiting_for(change: Change) -> Waiting | None:
     """What a job will wait for after the change."""
     waiting_for = None if change.patch is None else change.patch.waiting_for
     return waiting_for if isinstance(waiting_for, Waiting) else None
+
+
+def _outside_parent(child: Record, waiting_for: Waiting | None) -> str | None:
+    """The parent outside of its flow that a job waits for, if it does."""
+    name = None if waiting_for is None or waiting_for.kind != "dependency" else waiting_for.name
+    return name if name in dict(extras.read(child.extra).after_jobs) else None
+
+
+def _outside(id: str, also: Iterable[str]) -> list[str]:
+    """Those jobs that are not in the same flow as this one."""
+    flow = id.rpartition(".")[0] or id
+    return [other for other in also if other.rpartition(".")[0] != flow]
+
+
+def _life(record: Record | None) -> tuple[str, int, int] | None:
+    """Distinguishes two ends of a job; None: it was deleted."""
+    return None if record is None else (record.state, record.reset_count, record.fence)
 
 
 def _ends(change: Change) -> bool:

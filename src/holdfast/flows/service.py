@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast, overload
 
 import msgspec
 
@@ -23,8 +23,8 @@ from ..client.inspection import Inspection
 from ..client.runtime import Runtime, on_app_loop
 from ..client.session import Session
 from ..core import internal as extras
-from ..core.errors import HoldfastError, InvalidJob, InvalidState, OutcomeUnknown, StoreUnavailable
-from ..core.flow_rules import GROWN, FlowEnd, cancelling, has_grown, member, number_in, unneeded
+from ..core.errors import HoldfastError, InvalidJob, InvalidState, JobNotFound, OutcomeUnknown, StoreUnavailable
+from ..core.flow_rules import GROWN, FlowEnd, cancelling, failed, has_grown, member, number_in, unneeded
 from ..core.internal import Internal
 from ..core.job import TERMINAL, UNDECODABLE, NewJob, Record, State
 from ..core.lifecycle import retry as reset
@@ -42,6 +42,7 @@ from .creation import ENDED, Creation, Pending, digest_of, fits_one_commit, nonc
 from .members import MAX_FLOW_JOBS, QUEUE, TASK, UNKNOWN, About, FlowJobs, counting, gathering, number_kept
 from .release import Release, mentioning, with_results
 
+R = TypeVar("R")
 ID_LENGTH = 500
 """Maximum characters of a flow's id: those of its jobs are longer."""
 STATES = TERMINAL | {State.BLOCKED}
@@ -77,9 +78,10 @@ class BlockingFlow(Protocol):
 
     id: str
 
-    def handle(self, node: Node | int) -> BlockingHandle[Any]:
-        """A handle on one of its jobs."""
-        ...
+    @overload
+    def handle(self, node: Node[R]) -> BlockingHandle[R]: ...
+    @overload
+    def handle(self, node: int) -> BlockingHandle[Any]: ...
 
     def status(self) -> FlowStatus:
         """The counts of the flow."""
@@ -91,6 +93,10 @@ class BlockingFlow(Protocol):
 
     def wait(self, timeout: float | None = None) -> FlowStatus:
         """Wait until all of its jobs have ended, with any outcome."""
+        ...
+
+    def results(self, timeout: float | None = None) -> list[Any]:
+        """Wait until all of its jobs have ended; their results, in the order in which they were added."""
         ...
 
     def cancel(self) -> bool:
@@ -124,7 +130,11 @@ class FlowHandle:
         """The same handle for blocking code."""
         return cast("BlockingFlows", self._flows.sync).wrap_flow(self)
 
-    def handle(self, node: Node | int) -> Handle[Any]:
+    @overload
+    def handle(self, node: Node[R]) -> Handle[R]: ...
+    @overload
+    def handle(self, node: int) -> Handle[Any]: ...
+    def handle(self, node: Node[Any] | int) -> Handle[Any]:
         """A handle on one of its jobs."""
         if isinstance(node, Node):
             if self._flow not in (None, node.flow):
@@ -146,6 +156,25 @@ class FlowHandle:
         """Wait until all of its jobs have ended, with any outcome. TimeoutError if they have not in time."""
         await self._flows.ended(self.id, timeout)
         return await self.status()
+
+    async def results(self, timeout: float | None = None) -> list[Any]:
+        """Wait until all of its jobs have ended; their results, in the order in which they were added.
+
+        None for a job without a result, also for one that did not have to run or succeed. If the flow did not succeed:
+        raises JobFailed or JobCancelled for its first such job. TimeoutError if it has not ended in time.
+        """
+        own = await self._flows.ended(self.id, timeout)
+        found = {number_in(self.id, record.id): record for record in await self._flows.members(self.id)}
+        if own.state != State.SUCCEEDED:
+            bad = next((record for record in found.values() if failed(record)), own)
+            return self.handle(0).decode(bad)  # raises
+        return [self._result(number, found.get(number)) for number in range(max(found, default=-1) + 1)]
+
+    def _result(self, number: int, record: Record | None) -> Any:
+        if record is None or record.state != State.SUCCEEDED:
+            return None
+        nodes = [] if self._flow is None else self._flow.nodes
+        return (self.handle(nodes[number]) if number < len(nodes) else self.handle(number)).decode(record)
 
     async def cancel(self) -> bool:
         """Cancel every job that has not ended; False if the flow has."""
@@ -180,7 +209,7 @@ class Flows:
 
     def release(self, session: Session) -> Release:
         """Processes the ends of jobs, for a worker."""
-        return Release(session, self._registry)
+        return Release(session, self._registry, self._enqueue.insert_all)
 
     # -- enqueue
 
@@ -188,11 +217,17 @@ class Flows:
     async def enqueue(self, session: Session, flow: Flow, id: str | None = None) -> FlowHandle:
         """Store and start a flow, all of it or nothing. The same id and the same jobs are the same flow."""
         if not flow.nodes:
-            raise InvalidJob("a flow needs at least one job; add one with flow.add(task)")
+            raise InvalidJob(f"flow {flow.name!r} has no job, so it was not stored; add one with flow.add(task)")
         if len(flow.nodes) > MAX_FLOW_JOBS:
-            raise InvalidJob(f"a flow can have at most {MAX_FLOW_JOBS} jobs, not {len(flow.nodes)}")
+            raise InvalidJob(
+                f"flow {flow.name!r} was not stored: a flow can have at most {MAX_FLOW_JOBS} jobs, not"
+                f" {len(flow.nodes)}; split it"
+            )
         if id is not None and "." in checked_text(id, "id", ID_LENGTH):
-            raise InvalidJob(f"the id of a flow must have no dot, unlike {id!r}: the ids of its jobs are ID.0, ID.1, …")
+            raise InvalidJob(
+                f"flow {flow.name!r} was not stored: its id must have no dot, unlike {id!r}, because the ids of its"
+                " jobs are ID.0, ID.1, …"
+            )
         settings = session.fresh_settings()
         chosen, id = id is not None, id or session.entropy.uuid7(session.clock.now())
         tolerated = flow.tolerated()
@@ -207,7 +242,10 @@ class Flows:
         )
         own, *jobs = (msgspec.structs.replace(job, nonce=nonce) for job in (own, *jobs))
         creation = Creation(session, self._enqueue.insert_all)
-        if not chosen and not self._enqueue.hooks and fits_one_commit(jobs):
+        outside = sorted({parent for node in flow.nodes for parent in node.outside})
+        if outside:
+            await _check_outside(session, id, outside)
+        if not chosen and not outside and not self._enqueue.hooks and fits_one_commit(jobs):
             first = {node.number for node in flow.nodes if node.is_first}
             ready = [msgspec.structs.replace(j, waiting_for=None) if n in first else j for n, j in enumerate(jobs)]
             await creation.make_at_once(own, ready)
@@ -220,7 +258,7 @@ class Flows:
                 await session.store.put_record(ENDED, id, b"{}")
         return FlowHandle(self, id, flow)
 
-    def _job(self, settings: Settings, flow: str, node: Node, about: Internal) -> NewJob:
+    def _job(self, settings: Settings, flow: str, node: Node[Any], about: Internal) -> NewJob:
         call = node.call
         job = self._enqueue.new_job(settings, call.task, call.options, call.args, call.kwargs, holes=about.holes)
         if node.allow_unfinished is not None:
@@ -238,7 +276,7 @@ class Flows:
         self,
         session: Session,
         record: Record,
-        work: Work,
+        work: Work[Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
@@ -251,12 +289,17 @@ class Flows:
         """
         flow = extras.read(record.extra).flow
         if flow is None:
-            raise InvalidJob(f"job {record.id} belongs to no flow, so it cannot add jobs to its flow")
+            raise InvalidJob(
+                f"job {record.id} belongs to no flow, so ctx.add_to_flow() added no job; enqueue the new job instead"
+            )
         node = grown(flow, work, args, kwargs, after)
         try:
             node.number = await _reserve(session, flow)
         except OutcomeUnknown as error:
-            raise StoreUnavailable(f"no job was added to flow {flow}: {error}") from error
+            raise StoreUnavailable(
+                f"no job was added to flow {flow}, because its number could not be reserved ({error}); add the job"
+                " again"
+            ) from error
         job = self._job(session.settings, flow, node, node.about(flow))
         waiting_for = end_of(record.id) if node.parents else None
         job = msgspec.structs.replace(job, waiting_for=waiting_for, nonce=session.entropy.token())
@@ -270,7 +313,10 @@ class Flows:
         if isinstance(id, HoldfastError):
             raise id
         if not id.startswith(f"{flow}."):
-            raise InvalidJob(f"key {job.key!r} belongs to job {id}, which is not in flow {flow}; use another key")
+            raise InvalidJob(
+                f"no job was added to flow {flow}: key {job.key!r} belongs to job {id}, which is not in this flow; use"
+                " another key"
+            )
         left = [record.id] if node.parents else []
         with suppress(HoldfastError):
             [own] = await session.store.get([flow])
@@ -335,10 +381,10 @@ class Flows:
         await release.write_pending(own.id, lambda left: msgspec.structs.replace(left, delete=jobs))
         await release.process_now([own.id])
         with suppress(StoreUnavailable):
-            if any(kept.state not in TERMINAL for kept in await members.get([own.id])):
-                raise InvalidState(
-                    own.id, own.state, "the flow was not deleted: it was retried meanwhile and runs again"
-                )
+            for kept in await members.get([own.id]):
+                if kept.state not in TERMINAL:
+                    wanted = "the flow was retried meanwhile, so it was not deleted; cancel the flow, then delete it"
+                    raise InvalidState(own.id, kept.state, wanted)
 
     async def retry(self, id: str, which: Collection[str] | None = None) -> int:
         """Retry the dead jobs of a flow (or some of its jobs), and then their dependents that did not run.
@@ -351,6 +397,11 @@ class Flows:
     async def process_now(self, session: Session, ended: Sequence[str]) -> None:
         """Process the end of these jobs."""
         await self.release(session).process_now(ended)
+
+    @on_app_loop
+    async def store_follow_ups(self, session: Session, ended: Sequence[Record]) -> dict[str, BaseException]:
+        """Before these jobs are retried or deleted: store their follow-ups, if that is pending; returns the errors."""
+        return await self.release(session).store_follow_ups(ended)
 
     @on_app_loop
     async def with_results(self, session: Session, record: Record) -> bytes:
@@ -393,14 +444,23 @@ class Flows:
         parents = sorted(what.name for what in awaited if what.kind == "dependency")
         await release.write_pending(id, lambda left: mentioning(Pending(also=left.also), parents))
         try:
-            await release.reopen(id)
-            written = [*await jobs.change(resets), *await jobs.change(waiting)]
-            await release.reopen(id)  # it may have ended before it knew of them
+            written = await release.reopen(id, [*resets, *waiting])
         except (StoreUnavailable, OutcomeUnknown) as error:
             text = f"some jobs of flow {id} may have been retried, and others not: {error}; retry the flow again"
             raise OutcomeUnknown(text, (id,)) from error
         await release.process_now([id, *parents])
         return {change.id for change, done in zip([*resets, *waiting], written, strict=True) if done}
+
+
+async def _check_outside(session: Session, flow: str, ids: Sequence[str]) -> None:
+    """JobNotFound, or InvalidJob, if a new flow cannot wait for one of these jobs."""
+    jobs = FlowJobs(session)
+    found = {record.id: record for record in await jobs.get([flow, *ids])}
+    for id in ids:
+        if id not in found and flow not in found:  # a flow that was stored before may have outlived its parents
+            raise JobNotFound(id)
+        if id in found and extras.is_flow(found[id]):
+            raise InvalidJob(f"after() cannot wait for flow {id}, only for jobs: pass the handle of one of its jobs")
 
 
 async def _reserve(session: Session, flow: str) -> int:
@@ -409,7 +469,11 @@ async def _reserve(session: Session, flow: str) -> int:
     while True:
         own = await jobs_of.own(flow)
         if own.state in TERMINAL or cancelling(own.meta):
-            raise InvalidState(flow, own.state, "this flow has ended or was cancelled, so no job was added")
+            raise InvalidState(
+                flow,
+                own.state,
+                "it is a flow that has ended or is being cancelled; no job was added: enqueue the job without the flow",
+            )
         if not has_grown(own.meta):
             mark = Change(flow, own.state, own.fence, Patch(meta=GROWN), expected_task=TASK)
             if not (await jobs_of.change([mark]))[0]:

@@ -91,7 +91,7 @@ class SmallFlows:
             if record.state != State.BLOCKED:
                 continue
             extra = extras.read(record.extra)
-            if extra.allow_unfinished is not None or record.run_at > record.created_at:
+            if extra.after_jobs or extra.allow_unfinished is not None or record.run_at > record.created_at:
                 return None
             if record.waiting_for in awaited:
                 change = decide(record, extra, members, record.created_at)

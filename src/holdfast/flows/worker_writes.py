@@ -18,7 +18,7 @@ from ..core.job import UNDECODABLE, NewJob, State
 from ..core.operations import HANDLED, Change, Patch
 from ..store.protocol import Store, records_of
 from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites, any_worker, name_in, resumes
-from .creation import ENDED, pending
+from .creation import AWAITED, ENDED, pending
 from .members import PAGE, TASK, About, about_flow, counting, number_kept
 
 SAMPLE = 64
@@ -64,7 +64,10 @@ async def _check_own_jobs(store: Store, entropy: Entropy, jobs: Sequence[NewJob]
         numbers = [int(entropy.fraction() * wanted) for _ in range(SAMPLE)]
         own, *found = await store.get([job.id, *(member(job.id, number) for number in numbers)])
         if own is None and found.count(None) > SAMPLE // 2:
-            raise InvalidJob(f"flow {job.id!r}: its payload declares {wanted} jobs, but most of them are not stored")
+            raise InvalidJob(
+                f"flow {job.id!r} was not started: its payload declares {wanted} jobs, but most of them are not stored;"
+                " enqueue it again"
+            )
 
 
 _resumes = resumes("waiting_for")
@@ -81,6 +84,7 @@ def _is_workers(change: Change) -> bool:
 WRITES = WorkerWrites(
     records=(
         RecordKind(ENDED, worker=_cancels_nothing, notifies_end=True),
+        RecordKind(AWAITED, worker=any_worker),
         RecordKind(counting(""), worker=any_worker, check=_check_count),
     ),
     change=_is_workers,

@@ -103,18 +103,18 @@ class Auth:
         for name, value in headers:
             if name == b"host":
                 if host is not None:
-                    raise Refused(BAD_REQUEST, "the request has more than one Host header")
+                    raise Refused(BAD_REQUEST, "the request has more than one Host header: send only one")
                 host = value
             elif name == b"origin":
                 if origin is not None:
-                    raise Refused(BAD_REQUEST, "the request has more than one Origin header")
+                    raise Refused(BAD_REQUEST, "the request has more than one Origin header: send only one")
                 origin = value
             elif name == b"authorization":
                 if authorization is not None:
-                    raise Refused(BAD_REQUEST, "the request has more than one Authorization header")
+                    raise Refused(BAD_REQUEST, "the request has more than one Authorization header: send only one")
                 authorization = value
         if not host:
-            raise Refused(BAD_REQUEST, "the request has no Host header")
+            raise Refused(BAD_REQUEST, "the request has no Host header: send one")
         return host, origin, authorization
 
     def _host_accepted(self, host: bytes) -> bool:

@@ -18,6 +18,7 @@ from .tokens import Access
 
 if TYPE_CHECKING:
     from ..app import Holdfast
+    from ..client.errors import RefusedJobs
     from ..core.operations import Transitions
     from ..observe.metrics import Depths, Metrics
     from ..parts import Parts
@@ -58,7 +59,8 @@ class Answer:
         self.headers: list[tuple[bytes, bytes]] = [*SAFE, (b"content-length", b"%d" % len(body))]
         if status != 204:
             self.headers.append((b"content-type", content_type))
-        self.headers += _encoded(headers)
+        if headers:
+            self.headers += _encoded(headers)
 
     async def send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
@@ -98,8 +100,8 @@ def _encoded(headers: Mapping[str, str] | None) -> list[tuple[bytes, bytes]]:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
 
 
-def json(value: Any, status: int = 200, **headers: str) -> Answer:
-    return Answer(status, encode(value), headers={name.replace("_", "-"): text for name, text in headers.items()})
+def json(value: Any, status: int = 200) -> Answer:
+    return Answer(status, encode(value))
 
 
 def nothing() -> Answer:
@@ -132,6 +134,8 @@ class Shared(Protocol):
     waiting: int
     """Number of claims waiting for jobs."""
 
+    def refused(self) -> Coroutine[Any, Any, list[RefusedJobs]]: ...
+
     @property
     def feed(self) -> TransitionsFeed: ...
 
@@ -150,13 +154,14 @@ class Shared(Protocol):
 class Call:
     """A request as handlers see it."""
 
-    __slots__ = ("_by_name", "_receive", "_reserved", "access", "headers", "left", "scope", "service")
+    __slots__ = ("_receive", "_reserved", "access", "by_name", "headers", "left", "scope", "service")
 
     def __init__(self, service: Shared, scope: Scope, receive: Receive) -> None:
         self.service = service
         self.scope = scope
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self._by_name = dict(self.headers)
+        self.by_name = dict(self.headers)
+        """Of a repeated header, the last value."""
         self.access = Access(frozenset())
         """What the sender may do; nothing before `admit`."""
         self.left = False
@@ -191,8 +196,8 @@ class Call:
 
     def header(self, wanted: bytes) -> bytes | None:
         """A header's value; several are joined with commas."""
-        if len(self._by_name) == len(self.headers):
-            return self._by_name.get(wanted)
+        if len(self.by_name) == len(self.headers):
+            return self.by_name.get(wanted)
         found = [value for name, value in self.headers if name == wanted]
         return b", ".join(found) if found else None
 

@@ -125,7 +125,7 @@ async def _held(call: Call, id: str, fence: int, token: str) -> tuple[Claim, Tic
     node, pid = split_holder(record.holder)
     started = record.started_at or 0
     holder = Holder(
-        record.holder, ticket.lease, "hand", node or "", pid or 0, ticket.queues, (), 0, __version__, started
+        record.holder, ticket.lease, "manual", node or "", pid or 0, ticket.queues, (), 0, __version__, started
     )
     return Claim(call.parts.claims, record, holder), ticket
 

@@ -61,7 +61,8 @@ class ConnectionLimits:
         if over > 0:
             self._log(
                 now,
-                "a connection was refused: the server already has its maximum of %d connections",
+                "a connection was refused: the server already has its maximum of %d connections; close some of them, or"
+                " start another server",
                 self.max_connections,
             )
         return over
@@ -71,11 +72,20 @@ class ConnectionLimits:
         address = subnet(address)
         others = self._by_address.get(address, {})
         if len(others) >= limits.UNAUTHENTICATED and now - self._known.get(address, -KNOWN_SECONDS) >= KNOWN_SECONDS:
-            self._log(now, "address %s has %d connections without a token: closing the oldest", address, len(others))
+            self._log(
+                now,
+                "address %s has %d connections without a token: the oldest idle one is closed",
+                address,
+                len(others),
+            )
             if not self._abort_oldest(others):
                 return False
         if len(self._anonymous) >= max(1, self.max_connections // 2):
-            self._log(now, "the server has %d connections without a token: closing the oldest", len(self._anonymous))
+            self._log(
+                now,
+                "the server has %d connections without a token: the oldest idle one is closed",
+                len(self._anonymous),
+            )
             if not self._abort_oldest(self._anonymous):
                 return False
         self._anonymous[connection] = address

@@ -25,6 +25,7 @@ from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TOO_LA
 
 logger = logging.getLogger("holdfast.http")
 EVENTS = "text/event-stream"
+UNEXPECTED = "request %s %.200r failed with an unexpected error; report it if the traceback ends in Holdfast"
 Within = Callable[[Call, Scope, dict[str, Any]], Awaitable[None]]
 """Refuses a request that exceeds a token's scope, or narrows the handler's arguments to the scope."""
 
@@ -108,7 +109,9 @@ class Endpoint:
         try:
             pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
         except ValueError as error:
-            raise InvalidJob(f"the query string cannot be decoded: {error}") from None
+            raise InvalidJob(
+                f"the query string cannot be decoded: {error}; percent-encode its values as UTF-8, and send at most 100"
+            ) from None
         for name, value in pairs:
             if name in self._lists:
                 found.setdefault(name, []).append(value)
@@ -141,7 +144,7 @@ class Resource:
         began, before = clock.monotonic(), guard.set(self._service.policy.check)
         call = Call(self._service, scope, receive)
         try:
-            with arriving(scope["headers"]):
+            with arriving(call.by_name):
                 answer = await self._answer(call, scope)
         except ClientGone:
             return
@@ -150,10 +153,10 @@ class Resource:
         except HoldfastError as error:
             refusal = refused(error)
             if refusal.kind is INTERNAL:
-                logger.exception("request %s %s failed with an unexpected error", scope["method"], self.path)
+                logger.exception(UNEXPECTED, scope["method"], scope["path"])
             answer = problem(refusal)
         except Exception:
-            logger.exception("request %s %s failed with an unexpected error", scope["method"], self.path)
+            logger.exception(UNEXPECTED, scope["method"], scope["path"])
             answer = problem(Refused(INTERNAL, "the server failed with an unexpected error; see its log"))
         finally:
             call.release_body()
@@ -169,7 +172,10 @@ class Resource:
             await call.admit()
             if endpoint is not None and endpoint.role is not None:
                 if endpoint.role not in call.roles:
-                    needed = f"{endpoint.method} {endpoint.path} needs a token with the role {endpoint.role!r}"
+                    needed = (
+                        f"{endpoint.method} {endpoint.path} needs a token with the role {endpoint.role!r}; `holdfast"
+                        f" token create --role {endpoint.role}` creates one"
+                    )
                     raise Refused(FORBIDDEN, needed)
                 if call.access.scope is not None and endpoint.within is None:
                     detail = (

@@ -36,7 +36,7 @@ async def events(call: Call) -> Stream:
     last = call.header(b"last-event-id")
     try:
         since = None if not last else checked_cursor(last.decode())
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, InvalidJob):
         raise InvalidJob("Last-Event-ID is not an id of this stream; omit the header to start from now") from None
     service = call.service
     if service.streams >= limits.STREAMS:

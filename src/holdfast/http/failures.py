@@ -61,5 +61,10 @@ class Failures:
         seen.count, seen.last = seen.count + 1, now
         if now - seen.logged >= LOG_EVERY:
             seen.logged = now
-            logger.warning("request from %s refused: wrong token (%d from this address so far)", address, seen.count)
+            logger.warning(
+                "request from %s refused: wrong token (wrong tokens from this address so far: %d); correct the token of"
+                " this client, or block the address",
+                address,
+                seen.count,
+            )
         return 0.0 if seen.count <= FREE else min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(30, seen.count - FREE - 1))

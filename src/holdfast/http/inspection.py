@@ -9,6 +9,7 @@ from ..client.inspection import Stats
 from ..client.pauses import checked_pause
 from ..core.errors import HoldfastError, StoreUnavailable
 from ..core.operations import QueueStats
+from ..core.url import redact
 from ..views import moment
 from . import limits, shapes
 from .call import Answer, Call, json, nothing
@@ -18,10 +19,17 @@ logger = logging.getLogger("holdfast.http")
 
 
 async def stats(call: Call) -> Answer:
-    """Job counts by state and queue, the number of live workers, and durability warnings of the store."""
+    """Job counts by state and queue, the number of live workers, refused jobs, and durability warnings of the store."""
     found = await _stats(call)
+    scope, refused = call.access.scope, await call.service.refused()
     warnings = [shapes.StoreWarning(one.what, one.advice) for one in found.warnings]
-    return json(shapes.StatsOut(found.counts, found.workers, [_queue(queue) for queue in found.queues], warnings))
+    unknown = [
+        shapes.RefusedOut(one.queue, one.task, one.count, one.exact, one.error)
+        for one in refused
+        if scope is None or scope.covers(one.queue, one.task)
+    ]
+    queues = [_queue(queue) for queue in found.queues]
+    return json(shapes.StatsOut(found.counts, found.workers, queues, warnings, unknown))
 
 
 async def queues(call: Call) -> Answer:
@@ -66,7 +74,9 @@ async def resume_task(call: Call, name: str, body: shapes.Which) -> Answer:
         scope, paused = call.access.scope, await call.app.paused_tasks()
         names = ", ".join(one.name for one in paused if scope is None or scope.covers_task(one.task))
         known = f"these are paused: {names}" if names else "nothing is paused"
-        raise Refused(NOT_PAUSED, f"task {checked_pause(name, body.where).name} was not paused; {known}")
+        raise Refused(
+            NOT_PAUSED, f"task {checked_pause(name, body.where).name} is not paused, so it was not resumed; {known}"
+        )
     return json(shapes.TaskPaused(name, body.where, paused=False))
 
 
@@ -112,7 +122,9 @@ async def ready(call: Call) -> Answer:
             await call.parts.records.all("config")
     except (HoldfastError, TimeoutError) as error:
         # Unauthenticated clients may call this, and the error may contain the store's URL.
-        late = StoreUnavailable(f"the store did not respond within {limits.READY_SECONDS:g} s")
+        late = StoreUnavailable(
+            f"{redact(call.parts.url)} did not respond within {limits.READY_SECONDS:g} s; check the store"
+        )
         call.parts.runtime.outages.failed("ready", error if isinstance(error, HoldfastError) else late)
         detail = "the store does not respond; see the log of the server"
         raise Refused(STORE_UNAVAILABLE, detail, retry_safe=True, retry_after=limits.RETRY_AFTER) from error

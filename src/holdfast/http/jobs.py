@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import accumulate
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..client.bulk_change import Changed
 from ..codec.values import read
+from ..core import follow_ups
 from ..core import internal as extra
 from ..core.clock import MICROS
 from ..core.errors import HoldfastError, InvalidJob, InvalidState, JobNotFound, KeyConflict
 from ..core.job import NewJob, State
-from ..core.validation import KEY_LIMIT, checked_text
+from ..core.validation import KEY_LIMIT, RESERVED, checked_text
 from ..core.writes import Writes
 from ..store.reference.apply import first_run_at, new_record
 from ..tasks.options import Options
@@ -28,10 +28,9 @@ from .shapes import chosen, job_out
 if TYPE_CHECKING:
     from ..parts import Parts
 
-RESERVED = "holdfast."
-"""Prefix of internal tasks, such as webhook deliveries; clients cannot submit them."""
 MAX_PAGE_READS = 100
 """Maximum reads of the store for one page; a shorter page has a cursor to continue from."""
+_NO_OPTIONS = Options()
 _decode_one = msgspec.json.Decoder(shapes.NewJobInBatch).decode
 
 
@@ -41,7 +40,7 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
     await parts.runtime.open()
     options = task_options(parts, body.type).changed({**chosen(body), "key": _key(call)})
     job = made_job(parts, body.type, bytes(body.payload), options)
-    scoping.check(call.access.scope, job.queue, job.task, "this job")
+    _check_scope(call, job, "this job")
     try:
         id = await parts.enqueue.insert(job, options)
     except KeyConflict as error:
@@ -70,7 +69,7 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
             one = read(_decode_one, bytes(raw), f"job {number} of the batch")
             job = made_job(parts, one.type, bytes(one.payload), task_options(parts, one.type).changed(chosen(one)))
             call.service.policy.check_job(job)
-            scoping.check(call.access.scope, job.queue, job.task, f"job {number} of the batch")
+            _check_scope(call, job, f"job {number} of the batch")
         except Refused as error:
             made.append(error)
         except InvalidJob as error:
@@ -93,6 +92,15 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
         else:
             answers.append(shapes.BatchAnswer(201 if isinstance(one, NewJob) and result == one.id else 200, result))
     return json(shapes.BatchOut(answers))
+
+
+def _check_scope(call: Call, job: NewJob, what: str) -> None:
+    """Refuse a job outside of the sender's scope, or one with such a follow-up."""
+    scoping.check(call.access.scope, job.queue, job.task, what)
+    for one in follow_ups.jobs_in(job.extra):
+        if one.task.startswith(RESERVED):
+            raise InvalidJob(f"task {one.task!r} is internal to Holdfast: it cannot follow {what}")
+        scoping.check(call.access.scope, one.queue, one.task, f"the follow-up of {what}")
 
 
 def _known(result: object) -> str:
@@ -198,7 +206,7 @@ def _key(call: Call) -> str:
     try:
         return checked_text(given.decode(), "Idempotency-Key")
     except UnicodeDecodeError:
-        raise InvalidJob("the header Idempotency-Key must be UTF-8") from None
+        raise InvalidJob("the job was not stored: the header Idempotency-Key must be UTF-8") from None
 
 
 def task_options(parts: Parts, name: str) -> Options:
@@ -206,18 +214,18 @@ def task_options(parts: Parts, name: str) -> Options:
     if name.startswith(RESERVED):
         raise InvalidJob(f"task {name!r} is internal to Holdfast: its jobs cannot be submitted")
     task = parts.registry.tasks.get(name)
-    if task is not None and task.codec is not None:
+    if task is not None and task.stored_as("json").codec is not None:
         raise InvalidJob(
             f"task {name!r} has its own codec: its jobs cannot be submitted as JSON; enqueue them in Python"
         )
-    return Options() if task is None else task.options
+    return _NO_OPTIONS if task is None else task.options
 
 
 def made_job(parts: Parts, name: str, payload: bytes, options: Options) -> NewJob:
     """A validated job of a task with this payload; the arguments are validated if the task is registered."""
     task = parts.registry.tasks.get(name)
     if task is not None and not task.built_in:
-        task.decode(payload)
+        task.stored_as("json").decode(payload)
     return parts.enqueue.submission(parts.session.fresh_settings(), name, payload, options, json=True)
 
 
@@ -231,7 +239,14 @@ def as_stored(job: NewJob, now: int) -> shapes.JobOut:
     expires = internal.expires_at if internal.expires_in is None else now + int(internal.expires_in * MICROS)
     return msgspec.structs.replace(
         _BLANK,
-        **dict(zip(_SAME, _same(job), strict=True)),
+        id=job.id,
+        queue=job.queue,
+        priority=job.priority,
+        max_attempts=job.max_attempts,
+        timeout=job.timeout,
+        key=job.key,
+        tags=job.tags,
+        meta=job.meta,
         type=job.task,
         status=State.SCHEDULED if due > now else State.QUEUED,
         payload=msgspec.Raw(job.payload),
@@ -244,5 +259,3 @@ def as_stored(job: NewJob, now: int) -> shapes.JobOut:
 
 
 _BLANK = job_out(job_view(new_record(NewJob("", "", "", b"{}"), 0, 0)))
-_SAME = ("id", "queue", "priority", "max_attempts", "timeout", "key", "tags", "meta")
-_same = attrgetter(*_SAME)

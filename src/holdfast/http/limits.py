@@ -53,6 +53,8 @@ READY_SECONDS = 5.0
 """Seconds within which the store must answer a readiness check."""
 RETRY_AFTER = "1"
 """Seconds after which a client may retry after 429 or 503."""
+REFUSED_AGE = 5.0
+"""Seconds for which the count of refused jobs is cached: dashboards ask for it every few seconds."""
 LOG_EVERY = 10.0
 """Seconds between two identical log lines about one client."""
 OPEN_EVERY = 1.0

@@ -116,7 +116,9 @@ class SearchOut(msgspec.Struct):
 class Bulk(Body, kw_only=True):
     """A bulk operation on jobs with these ids, or on all that match a filter."""
 
-    action: Literal["cancel", "retry", "delete"]
+    action: Literal["cancel", "retry", "move", "delete"]
+    to: Name | None = None
+    """With `move`: the type that waiting and dead jobs get."""
     ids: Annotated[list[JobId], Meta(min_length=1, max_length=CHANGE_LIMIT)] | None = None
     filter: Which | None = None
     all: bool = False
@@ -191,14 +193,20 @@ async def count(call: Call, query: CountQuery) -> Answer:
 
 
 async def bulk(call: Call, body: Bulk) -> Answer:
-    """Cancel, retry or delete many jobs in steps: repeat with the returned cursor until it is null."""
+    """Cancel, retry, move or delete many jobs in steps: repeat with the returned cursor until it is null."""
     scope = call.access.scope
     wanted = None if body.filter is None else body.filter.filter(scope)
     if wanted is None and body.all and not body.ids:
         wanted = Filter(scope=scope)
     return json(
         await call.app.bulk.change(
-            body.action, wanted, ids=body.ids or (), all=body.all, cursor=body.cursor, dry_run=body.dry_run
+            body.action,
+            wanted,
+            ids=body.ids or (),
+            all=body.all,
+            to=body.to,
+            cursor=body.cursor,
+            dry_run=body.dry_run,
         )
     )
 

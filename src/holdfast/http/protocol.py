@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import Any, cast
 
 from starlette.types import Receive, Scope, Send
@@ -142,7 +143,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_headers, self._bare_bytes = False, 0
         self._arrived()
-        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > limits.HEADERS:
+        if sum(map(len, chain.from_iterable(self.headers))) + len(self.url) > limits.HEADERS:
             self.app = _too_large
         if self._proxied:
             self._address = self._connection_limits.forwarded(self.headers, self._peer)

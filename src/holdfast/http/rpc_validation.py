@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from ..codec import check_json
 from ..codec.meta import checked_meta
+from ..core import follow_ups
 from ..core import internal as extras
 from ..core.errors import InvalidJob, PayloadTooLarge
 from ..core.job import HISTORY_LIMIT, Attempt, LimitKey, NewJob, State
@@ -182,20 +185,22 @@ def _check_job(job: NewJob, max_payload: int) -> None:
     if job.run_at is not None and not 0 <= job.run_at < MAX_RPC_INT:
         raise InvalidJob(f"job {id!r}: run_at is out of range")
     if job.unique not in UNIQUE:
-        raise InvalidJob(f"job {id!r}: unique is one of {', '.join(sorted(UNIQUE - {''}))}, not {job.unique!r:.50}")
+        raise InvalidJob(
+            f"job {id!r}: unique must be one of {', '.join(sorted(UNIQUE - {''}))}, not {job.unique!r:.50}"
+        )
     _check_number(id, "nonce", job.nonce)
     if job.max_depth is not None:
         _check_number(id, "max_depth", job.max_depth, INT32)
     if job.fingerprint:
         checked_text(job.fingerprint, "a fingerprint")
-    _check_meta(job.meta, max_payload)
+    _check_meta(id, job.meta, max_payload)
     _check_waiting_for(id, job.waiting_for)
     if job.limit_key is not None:
         _check_limit_key(id, job.limit_key)
     _check_extra(id, job.extra, max_payload)
     _check_size(id, job.payload, max_payload)
     if job.codec == "json":
-        check_json(job.payload)
+        check_json(job.payload, f"the payload of job {id!r}")
 
 
 def _check_limit_key(id: str, limit_key: LimitKey) -> None:
@@ -217,16 +222,19 @@ def _check_extra(id: str, data: bytes | None, max_payload: int) -> None:
         extras.check(id, data)
     except ValueError as error:
         raise InvalidJob(f"job {id!r}: its internal metadata (extra) is not valid: {error}") from None
+    for job in follow_ups.jobs_in(data):
+        _check_job(msgspec.structs.replace(job, id=id), max_payload)
 
 
-def _check_meta(meta: dict[str, Any], max_payload: int) -> None:
+def _check_meta(id: str, meta: dict[str, Any], max_payload: int) -> None:
     if not meta:
         return
     checked_meta(meta)
     size = sum(len(name) for name in meta) + len(str(meta))
     if size > max_payload:
         raise PayloadTooLarge(
-            f"meta of {size} characters is over max_payload ({max_payload}) of this server; send less data"
+            f"job {id!r:.200}: meta of {size} characters is over max_payload ({max_payload}) of this server; send less"
+            " data"
         )
 
 
@@ -239,7 +247,7 @@ def _check_note(note: Note, max_payload: int) -> None:
     if isinstance(note.pid, int):
         _check_number(id, "pid", note.pid, INT32)
     if isinstance(note.meta, dict):
-        _check_meta(note.meta, max_payload)
+        _check_meta(id, note.meta, max_payload)
     if isinstance(note.rest, float):
         checked_seconds(note.rest, "rest")
     if isinstance(note.output, Output):
@@ -281,6 +289,8 @@ def _check_change(change: Change, max_payload: int) -> None:
         checked_name(change.expected_task, "task")
     if change.expected_seq is not None:
         _check_number(id, "seq", change.expected_seq)
+    if change.expected_reset_count is not None:
+        _check_number(id, "reset_count", change.expected_reset_count)
     if change.patch is not None:
         _check_patch(id, change.patch, max_payload)
 
@@ -298,10 +308,12 @@ def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
         if isinstance(data := getattr(patch, name), bytes):
             _check_size(id, data, max_payload)
     _check_texts(id, *(text for text in (patch.error, patch.traceback) if isinstance(text, str)))
+    if isinstance(patch.task, str):
+        checked_name(patch.task, "task")
     if patch.fingerprint:
         checked_text(patch.fingerprint, "a fingerprint")
     if isinstance(patch.meta, dict):
-        _check_meta(patch.meta, max_payload)
+        _check_meta(id, patch.meta, max_payload)
     if isinstance(patch.waiting_for, Waiting):
         _check_waiting_for(id, patch.waiting_for)
     if isinstance(patch.extra, bytes):
@@ -329,12 +341,13 @@ def _check_ask(ask: Ask) -> None:
     _check_names(ask.queues, ask.tasks or ())
     _check_number(ask.holder.id, "token", ask.token)
     if not 0 <= ask.limit <= 10 * PAGE_LIMIT:
-        raise InvalidJob(f"one claim request takes at most {10 * PAGE_LIMIT} jobs, not {ask.limit}")
+        raise InvalidJob(f"a claim request must ask for 0 to {10 * PAGE_LIMIT} jobs, not {ask.limit}")
 
 
 def _check_names(queues: Sequence[str], tasks: Sequence[str]) -> None:
     if max(len(queues), len(tasks)) > MAX_RPC_NAMES:
-        raise InvalidJob(f"one call takes at most {MAX_RPC_NAMES} queues or tasks")
+        count = max(len(queues), len(tasks))
+        raise InvalidJob(f"one call takes at most {MAX_RPC_NAMES} queues or tasks, not {count}; name fewer")
     for queue in queues:
         checked_name(queue, "queue")
     for task in tasks:

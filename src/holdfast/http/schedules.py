@@ -19,7 +19,7 @@ from .call import Answer, Call, json, nothing
 from .endpoint import Endpoint
 from .jobs import made_job, task_options
 from .problems import OUTCOME_UNKNOWN, QUEUE_FULL, SCHEDULE_NOT_FOUND, SHELL_REFUSED, TASK_REFUSED
-from .shapes import JsonObject, Name, Seconds, Work, chosen
+from .shapes import JsonObject, Moment, Name, Seconds, Work, chosen
 
 CRON_LIMIT = 200
 """Maximum characters of a cron expression."""
@@ -44,6 +44,10 @@ class NewSchedule(Work, kw_only=True):
     """Each run is delayed by up to this many seconds."""
     overlap: Literal["allow", "skip"] = "allow"
     """`skip`: no run while the job of the previous one has not ended."""
+    start: Moment | None = None
+    """No run is due before this time: a time with its zone, or seconds since 1970."""
+    end: Moment | None = None
+    """No run is due after this time."""
     retry: Backoff | None = None
     name: Any = None
     words: Any = None
@@ -78,6 +82,10 @@ class ScheduleOut(msgspec.Struct, kw_only=True):
     catch_up: int
     jitter: float
     overlap: str
+    start: datetime | None
+    """No run is due before this time."""
+    end: datetime | None
+    """No run is due after this time."""
     paused: bool
     in_code: bool
     """Declared in code; a worker that starts with the code overwrites changes."""

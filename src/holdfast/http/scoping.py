@@ -25,7 +25,10 @@ from .problems import FORBIDDEN, Refused
 def check(scope: Scope | None, queue: str, task: str, what: str) -> None:
     """Refuse a queue and task outside a scope."""
     if scope is not None and not scope.covers(queue, task):
-        raise Refused(FORBIDDEN, f"{what} has queue {queue!r} and task {task!r}, but this token is only for {scope}")
+        raise Refused(
+            FORBIDDEN,
+            f"{what} has queue {queue!r} and task {task!r}, but this token is only for {scope}; use another token",
+        )
 
 
 def shown(call: Call, job: Job) -> bool:
@@ -39,7 +42,7 @@ async def hidden(call: Call, ids: Iterable[str]) -> dict[str, Refused]:
     scope, ids = call.access.scope, list(ids)
     if scope is None or not ids:
         return {}
-    detail = f"a job outside this token's scope ({scope}) already has this key; nothing was stored, choose another key"
+    detail = f"a job outside this token's scope ({scope}) already has this key; the job was not stored: use another key"
     found = await call.parts.session.store.get(ids)
     return {
         id: Refused(FORBIDDEN, detail)
@@ -76,6 +79,8 @@ async def filtered(_: Call, scope: Scope, given: dict[str, Any]) -> None:
 async def bulk(call: Call, scope: Scope, given: dict[str, Any]) -> None:
     """A bulk operation, by ids or by a filter."""
     body = given["body"]
+    if body.to is not None:
+        _check_part(scope.covers_task(body.to), scope, "task", body.to)
     if body.filter is not None:
         _narrowed(scope, body.filter)
     if body.ids:
@@ -143,7 +148,9 @@ async def whole_task(_: Call, scope: Scope, given: dict[str, Any]) -> None:
 
 def _check_part(covered: bool, scope: Scope, what: str, name: str) -> None:
     if not covered:
-        raise Refused(FORBIDDEN, f"{what} {name!r:.200} is outside the scope of this token: {scope}")
+        raise Refused(
+            FORBIDDEN, f"{what} {name!r:.200} is outside the scope of this token ({scope}); use another token"
+        )
 
 
 def _check_record(scope: Scope, record: Record | None, id: str) -> Record:
@@ -157,7 +164,7 @@ def _check_changed(scope: Scope, record: Record | None, id: str) -> None:
         detail = (
             f"job {id!r:.200} was not changed: it belongs to flow {flow!r:.200}, whose other jobs would change too, "
         )
-        raise Refused(FORBIDDEN, f"{detail}but this token is only for {scope}")
+        raise Refused(FORBIDDEN, f"{detail}but this token is only for {scope}; use a token without a scope")
 
 
 def _narrowed(scope: Scope, wanted: Any) -> Any:

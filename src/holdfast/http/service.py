@@ -10,16 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Self
-from urllib.parse import quote, unquote
 
-from starlette.routing import Match, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from ..app import Holdfast, parts_of
+from ..client.errors import RefusedJobs
 from ..observe.metrics import Depths, Metrics
 from . import limits, pages
 from .auth import Auth
@@ -29,13 +26,12 @@ from .endpoint import Endpoint, Resource
 from .events import Feed
 from .job_policy import JobPolicy
 from .openapi import describe
+from .router import Router
 from .routes import endpoints
 from .store_rpc import StoreRpc
 from .sweeper import sweeping
 
 logger = logging.getLogger("holdfast.http")
-WRITTEN = "holdfast.path"
-"""Scope key of the path with its escapes as received."""
 
 
 class Service:
@@ -77,19 +73,17 @@ class Service:
         """Number of open event streams."""
         self.waiting = 0
         """Number of claims waiting for jobs."""
+        self._refused: tuple[float, list[RefusedJobs]] | None = None
+        """The refused jobs, and the monotonic time at which they were read."""
         self._maintenance: asyncio.Task[None] | None = None
-        self._router = Router(routes=self._routes(), redirect_slashes=False, default=Resource(self, "", []))
-
-    def _routes(self) -> list[Route]:
-        paths = groupby(sorted(self.endpoints, key=lambda one: self._first(one.path)), key=lambda one: one.path)
-        return [_PathRoute(Resource(self, path, list(some))) for path, some in paths]
-
-    def _first(self, path: str) -> int:
-        return next(number for number, one in enumerate(self.endpoints) if one.path == path)
+        by_path: dict[str, list[Endpoint]] = {}
+        for endpoint in self.endpoints:
+            by_path.setdefault(endpoint.path, []).append(endpoint)
+        self._router = Router([Resource(self, path, some) for path, some in by_path.items()], Resource(self, "", []))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._router(scope, receive, send)
+            await self._router.find(scope)(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
@@ -122,6 +116,13 @@ class Service:
         async with sweeping(self.parts), recording_depth(self.parts):
             await self.stopping.wait()
 
+    async def refused(self) -> list[RefusedJobs]:
+        """The refused jobs, read again after `REFUSED_AGE`."""
+        now = self.parts.runtime.clock.monotonic()
+        if self._refused is None or now - self._refused[0] >= limits.REFUSED_AGE:
+            self._refused = now, await self.app.errors.refused()
+        return self._refused[1]
+
     def stream_ended(self) -> None:
         self.streams -= 1
 
@@ -146,33 +147,3 @@ class Service:
     def body_limit(self) -> int:
         """Maximum bytes of a body: the largest payload plus a margin for the other fields."""
         return self.parts.runtime.current_settings().max_payload + limits.BODY_MARGIN
-
-
-class _PathRoute(Route):
-    """A route that matches its own methods fully, and other methods only if no later route matches.
-
-    The path is matched with its escapes, so that a job's id may contain a slash (`%2F`). A trailing slash is ignored.
-    """
-
-    def __init__(self, resource: Resource) -> None:
-        super().__init__(resource.path or "/", resource)
-        self._resource = resource
-        self._pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", resource.path.rstrip("/")) + "/?")
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        found = self._pattern.fullmatch(_written(scope))
-        if found is None:
-            return Match.NONE, {}
-        match = Match.FULL if scope["method"] in self._resource.methods else Match.PARTIAL
-        return match, {"path_params": {name: unquote(value) for name, value in found.groupdict().items()}}
-
-
-def _written(scope: Scope) -> str:
-    """A request's path below the mount point, with its escapes as received."""
-    known: str | None = scope.get(WRITTEN)
-    if known is None:
-        raw: bytes | None = scope.get("raw_path")
-        whole = quote(scope["path"]) if raw is None else raw.decode("latin-1")
-        root = scope.get("root_path")
-        known = scope[WRITTEN] = whole.removeprefix(quote(root)) if root else whole
-    return known

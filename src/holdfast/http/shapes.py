@@ -15,7 +15,7 @@ from ..core.errors import InvalidJob
 from ..core.job import PRIORITY_MAX, PRIORITY_MIN, State
 from ..core.lifecycle import DELAY_LIMIT
 from ..core.settings import MANUAL_LEASE
-from ..core.validation import KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
+from ..core.validation import EPOCH_LIMIT, KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
 from ..core.waiting import Waiting
 from ..tasks.options import JOB_OPTIONS, JobOptions
 from ..views import AttemptInfo, Job, LimitInfo, Progress, StepInfo, WorkerInfo
@@ -34,6 +34,8 @@ Token = Annotated[str, Meta(min_length=1, max_length=16_384, description="As ret
 Limit = Annotated[int, Meta(ge=1, le=limits.MAX_PAGE)]
 Cursor = Annotated[str, Meta(max_length=200, description="As returned with the last page.")]
 Status = Annotated[str, Meta(extra_json_schema={"enum": [*(state.value for state in State), REMOVED]})]
+Moment = Annotated[datetime, Meta(tz=True)] | Annotated[float, Meta(ge=0, lt=EPOCH_LIMIT, description="Since 1970.")]
+"""A time with its zone, or seconds since 1970."""
 Span = Annotated[float, Meta(gt=0, lt=DELAY_LIMIT, description="Seconds.")]
 Unique = Literal["until_start", "until_end"] | Span
 JsonObject = Annotated[msgspec.Raw, Meta(extra_json_schema={"type": "object"})]
@@ -61,12 +63,17 @@ class Work(Body, kw_only=True):
 class Wanted(Work, kw_only=True):
     """Fields of submitted jobs."""
 
-    run_at: Annotated[datetime, Meta(tz=True)] | None = None
+    run_at: Moment | None = None
+    """Earliest start: a time with its zone, or seconds since 1970."""
     delay: Seconds | None = None
     unique: Unique | None = None
     """One job per key: until it starts, until it ends, or for this many seconds."""
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
     """Latest start, as a time."""
+    on_success: Name | None = None
+    """A task whose job is stored when this one has succeeded. Its argument is the id of this job."""
+    on_dead: Name | None = None
+    """The same when this one is dead."""
 
 
 class NewJob(Wanted, kw_only=True):
@@ -169,17 +176,20 @@ OPTIONS = {"run_at": "at", "expires_in": "expires", "expires_at": "expires"}
 def chosen(body: Work) -> JobOptions:
     """The options of a body, as `using` takes them."""
     if getattr(body, "expires_in", None) is not None and getattr(body, "expires_at", None) is not None:
-        raise InvalidJob("nothing was stored: give either expires_in or expires_at, not both")
-    given = {option: value for name, option in _options(type(body)) if (value := getattr(body, name)) is not None}
+        raise InvalidJob("not stored: give either expires_in or expires_at, not both")
+    options, values = _options(type(body))
+    given = {option: value for option, value in zip(options, values(body), strict=True) if value is not None}
     if given.get("replace") is False:  # the default; it must not override the task's option
         del given["replace"]
     return cast("JobOptions", given)
 
 
 @functools.cache
-def _options(kind: type[Work]) -> list[tuple[str, str]]:
-    named = [(name, OPTIONS.get(name, name)) for name in kind.__struct_fields__]
-    return [(name, option) for name, option in named if option in JOB_OPTIONS]
+def _options(kind: type[Work]) -> tuple[list[str], Callable[[Work], tuple[Any, ...]]]:
+    """The options that a body can have, and a function that reads their values."""
+    named = {name: OPTIONS.get(name, name) for name in kind.__struct_fields__}
+    names = [name for name, option in named.items() if option in JOB_OPTIONS]
+    return [named[name] for name in names], attrgetter(*names)
 
 
 class JobsQuery(Body):
@@ -287,6 +297,18 @@ class StoreWarning(msgspec.Struct):
     advice: str
 
 
+class RefusedOut(msgspec.Struct):
+    """Waiting jobs that workers refused, because they do not know the type or its arguments."""
+
+    queue: str
+    type: str
+    count: int
+    exact: bool
+    """False: there are at least this many."""
+    error: str
+    """Why the newest of them was refused."""
+
+
 class StatsOut(msgspec.Struct):
     """Statistics of a store."""
 
@@ -297,6 +319,8 @@ class StatsOut(msgspec.Struct):
     queues: list[QueueOut]
     warnings: list[StoreWarning]
     """Current durability warnings of the store."""
+    refused: list[RefusedOut]
+    """Refused jobs by queue and type."""
 
 
 class Paused(msgspec.Struct):

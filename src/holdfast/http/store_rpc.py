@@ -15,6 +15,7 @@ import msgspec
 from ..core.clock import fresh_secret
 from ..core.errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
 from ..core.job import UNDECODABLE
+from ..core.operations import WaitingCall, WaitingCalls
 from ..declarations import WORKER_WRITES
 from ..store import rpc
 from ..store.protocol import Answers, Batch, Finding, Versioned
@@ -33,9 +34,12 @@ if TYPE_CHECKING:
     from ..parts import Parts
 
 logger = logging.getLogger("holdfast.http")
-ROLE, OPERATE = "work", "operate"
+ROLE, OPERATE, READ = "work", "operate", "read"
+NO_ANSWER = "this server has no stored answer of the call, which may have run: check the store before you repeat it"
 MAX_RPC_BODY = 64 * limits.MIB
 """Maximum bytes of a batch; a client splits a larger one."""
+ROLES = {rpc.WAITING_CALLS.name: READ}
+"""The calls that need another role than `ROLE`."""
 HEADERS = {rpc.PROTOCOL_HEADER.lower(): str(rpc.PROTOCOL)}
 STATUSES: dict[type[Exception], int] = {
     StoreUnavailable: 503,
@@ -52,7 +56,8 @@ Handler = Callable[[Call], Awaitable[Answer | Stream]]
 
 
 class StoreRpc:
-    """The routes to one app's store. The server authenticates requests and requires the role `work`.
+    """The routes to one app's store. The server authenticates requests and requires the role `work`, for
+    `waiting_calls` the role `read`.
 
     1. A batch goes through the app's group commit, so several clients share commits.
     2. A request that must not be executed twice has an id, and its answer is cached (`idempotency_cache.py`).
@@ -86,11 +91,12 @@ class StoreRpc:
         handlers[rpc.RECORDS.name] = self._method(rpc.RECORDS, self._records)
         handlers[rpc.PUT_RECORD.name] = self._method(rpc.PUT_RECORD, self._put_record, self._worker_puts)
         handlers[rpc.WARNINGS.name] = self._method(rpc.WARNINGS, self._warnings)
+        handlers[rpc.WAITING_CALLS.name] = self._calls_by_role()
         handlers[rpc.RECALL] = self._recalled
         handlers[rpc.LISTEN] = self._listen
         handlers[rpc.TOPICS.name] = self._method(rpc.TOPICS, self._change_topics)
         return [
-            Endpoint("POST", f"{rpc.PATH}/{name}", ROLE, _versioned(handler), {200: Any})
+            Endpoint("POST", f"{rpc.PATH}/{name}", ROLES.get(name, ROLE), _versioned(handler), {200: Any})
             for name, handler in handlers.items()
         ]
 
@@ -118,7 +124,11 @@ class StoreRpc:
         async def handle(call: Call) -> Answer:
             body = await call.body(MAX_RPC_BODY)
             if body.count(b",") > limits.VALUES:
-                return _error(InvalidJob(f"the arguments of {method.name} have more than {limits.VALUES} values"))
+                return _error(
+                    InvalidJob(
+                        f"the arguments of {method.name} have more than {limits.VALUES} values: send less at once"
+                    )
+                )
             try:
                 arguments = decode(body)
             except UNDECODABLE as error:
@@ -163,6 +173,25 @@ class StoreRpc:
     async def _warnings(self) -> Sequence[Finding]:
         return await self._parts.session.health.warnings()
 
+    async def _waiting_calls(self, queue: str | None, cursor: str | None) -> WaitingCalls:
+        from ..worker.waiting_calls import waiting_calls  # late: only deploy checks need it
+
+        return await waiting_calls(self._parts.session.store, queue, cursor)
+
+    async def _readable_calls(self, queue: str | None, cursor: str | None) -> WaitingCalls:
+        page = await self._waiting_calls(queue, cursor)
+        return msgspec.structs.replace(page, calls=[_without_pickle(call) for call in page.calls])
+
+    def _calls_by_role(self) -> Handler:
+        """Pickled calls are only for workers, as in all other answers."""
+        whole = self._method(rpc.WAITING_CALLS, self._waiting_calls)
+        readable = self._method(rpc.WAITING_CALLS, self._readable_calls)
+
+        async def handle(call: Call) -> Answer | Stream:
+            return await (whole if ROLE in call.roles else readable)(call)
+
+        return handle
+
     async def _records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
         if self._checks:
             check_kinds(kinds)
@@ -201,7 +230,7 @@ class StoreRpc:
     async def _recalled(self, call: Call) -> Answer:
         request = call.header(rpc.REQUEST_HEADER.lower().encode()) or b""
         answer = await self._cache.again(request.decode("latin-1"))
-        return answer or _error(OutcomeUnknown("this server has no stored answer of the call: the call may have run"))
+        return answer or _error(OutcomeUnknown(NO_ANSWER))
 
     # -- notifications
 
@@ -215,7 +244,10 @@ class StoreRpc:
         except HoldfastError as error:
             return _error(error)
         if len(self._notifications) >= MAX_STREAMS:  # no await before the stream is counted
-            return _error(StoreUnavailable(f"the server has {MAX_STREAMS} notification streams; poll instead"))
+            text = (
+                f"the server already has its maximum of {MAX_STREAMS} notification streams; this client polls instead"
+            )
+            return _error(StoreUnavailable(text))
         stream = self._notifications.open(fresh_secret(), topics)
         lines, ended = self._lines(call, stream), lambda: self._notifications.close(stream)
         return Stream(lines, b"application/x-ndjson", ended, HEADERS)
@@ -230,6 +262,10 @@ class StoreRpc:
     async def _change_topics(self, change: rpc.Topics) -> None:
         if not self._notifications.change(change.stream, change.add, change.remove):
             raise StoreUnavailable("this notification stream does not exist on this server; open a new one")
+
+
+def _without_pickle(call: WaitingCall) -> WaitingCall:
+    return msgspec.structs.replace(call, payload=b"", withheld=True) if call.codec == "cloudpickle" else call
 
 
 def _versioned(handler: Handler) -> Handler:

@@ -16,7 +16,7 @@ import msgspec
 from ..core.clock import Clock, SystemClock
 from ..core.errors import ConfigError
 from ..core.job import NewJob, Record, State
-from ..core.operations import Change, Settlement
+from ..core.operations import Change, Holder, Settlement
 from ..store.group_commit import guard
 from .trace_ids import trace_id_of
 
@@ -47,7 +47,10 @@ KINDS: dict[str, Kind] = {
     "job_cancelled": Kind(logging.INFO, "settled as cancelled, or cancelled by an operator", (*_ENDED, "error")),
     "job_released": Kind(logging.INFO, "released; the attempt is not counted (uncharged)", _ENDED),
     "job_snoozed": Kind(logging.INFO, "snoozed or waiting for a signal, uncharged", _ENDED),
-    "job_paused": Kind(logging.INFO, "released before it started, uncharged: its task is paused", _ENDED),
+    "job_paused": Kind(logging.INFO, "blocked before it started, uncharged: its task is paused", _ENDED),
+    "job_refused": Kind(
+        logging.DEBUG, "this worker does not know its task or arguments: delayed, uncharged", (*_ENDED, "error")
+    ),
     "job_expired": Kind(logging.WARNING, "expired before it started: settled as cancelled", (*_ENDED, "error")),
     "job_lost": Kind(logging.WARNING, "the lease of its worker expired; it is queued again", (*_ENDED, "error")),
     "lease_lost": Kind(
@@ -56,9 +59,12 @@ KINDS: dict[str, Kind] = {
     "cancel_requested": Kind(logging.INFO, "an operator requested cancellation of a running job"),
     "job_retried": Kind(logging.INFO, "an operator retried a job"),
     "job_meta_updated": Kind(logging.INFO, "an operator updated a job's meta"),
+    "job_moved": Kind(logging.INFO, "an operator gave a job another task"),
     "job_deleted": Kind(logging.INFO, "an operator deleted a job"),
     "sweep_complete": Kind(logging.INFO, "lost jobs were recovered", ("requeued", "job_ids")),
-    "worker_started": Kind(logging.INFO, "a worker of this process started", ("queues", "slots")),
+    "worker_started": Kind(
+        logging.INFO, "a worker of this process started", ("store", "version", "tasks", "queues", "slots")
+    ),
     "worker_stopped": Kind(logging.INFO, "a worker of this process stopped"),
     "http_request": Kind(logging.DEBUG, "a request was answered"),
 }
@@ -110,6 +116,11 @@ class WorkerEvent(Event, frozen=True, gc=False):
     """A worker of this process started or stopped."""
 
     worker_id: str
+    store: str | None = None
+    """The URL of its store, without secrets."""
+    version: str | None = None
+    """The version of Holdfast."""
+    tasks: tuple[str, ...] | None = None
     queues: tuple[str, ...] | None = None
     slots: int | None = None
 
@@ -156,6 +167,10 @@ class Events:
         """Whether an event of this name would be logged or handled."""
         return bool(self._handlers[name]) or logger.isEnabledFor(_LEVELS[name])
 
+    def handled(self, *names: str) -> bool:
+        """Whether a handler receives events of one of these names."""
+        return any(self._handlers[name] for name in names)
+
     def emit(self, event: Event) -> None:
         """Log an event and call its handlers; an exception of a handler is logged and does not propagate."""
         name, level = event.name, _LEVELS[event.name]
@@ -170,7 +185,10 @@ class Events:
                     handler(event)
                 except Exception:
                     logger.exception(
-                        "handler %r of event %s raised an exception; the event is not delivered again", handler, name
+                        "handler %r of event %s raised an exception; the event is not delivered again: correct the"
+                        " handler",
+                        handler,
+                        name,
                     )
         finally:
             guard.reset(request)
@@ -238,8 +256,10 @@ class Events:
         if records and self.wanted("sweep_complete"):
             self.emit(SweepEvent("sweep_complete", len(records), tuple(record.id for record in records)))
 
-    def worker_started(self, worker: str, queues: tuple[str, ...], slots: int) -> None:
-        self.emit(WorkerEvent("worker_started", worker, queues, slots))
+    def worker_started(self, worker: Holder, store: str, tasks: tuple[str, ...]) -> None:
+        """A worker has registered; `store`: its redacted URL, `tasks`: those of the app itself."""
+        about = (store, worker.version, tasks, worker.queues, worker.slots)
+        self.emit(WorkerEvent("worker_started", worker.id, *about))
 
     def worker_stopped(self, worker: str) -> None:
         """A worker has stopped and has no claims left."""
@@ -304,6 +324,8 @@ def _changed(change: Change) -> str:
     patch = change.patch
     if patch is None:
         return "job_deleted"
+    if isinstance(patch.task, str):
+        return "job_moved"
     if patch.cancel is True:
         return "cancel_requested"
     if patch.state == State.CANCELLED:

@@ -115,7 +115,10 @@ def reopen(path: str) -> None:
         handle = log_file(path)
     except OSError as error:
         logging.getLogger("holdfast").warning(
-            "log file %s cannot be reopened, logging continues to the old file: %s", path, error
+            "log file %s cannot be reopened, logging continues to the old file: %s; correct this, then send SIGHUP"
+            " again",
+            path,
+            error,
         )
         return
     flush()

@@ -58,7 +58,7 @@ _ENDED = {
     "job_failed": "holdfast_jobs_failed_total",
     "job_dead": "holdfast_jobs_dead_total",
 }
-_OUTCOMES = ("job_cancelled", "job_expired", "job_released", "job_snoozed", "job_paused", "job_lost")
+_OUTCOMES = ("job_cancelled", "job_expired", "job_released", "job_snoozed", "job_paused", "job_refused", "job_lost")
 
 
 class Tally:

@@ -8,8 +8,8 @@ without OpenTelemetry still propagates the trace context of a request.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ FLUSH_MILLIS = 5000
 """Milliseconds that an exiting process waits for its spans to be exported."""
 _arrived: ContextVar[Carrier | None] = ContextVar("holdfast_trace", default=None)
 """The trace context of the current request, in a process without OpenTelemetry."""
+_NO_TRACE = nullcontext()
 _found: tuple[Any, Tracer] | None = None
 
 
@@ -115,12 +116,16 @@ def continued(meta: Mapping[str, Any]) -> Generator[None]:
         context.detach(before)
 
 
-@contextmanager
-def arriving(headers: Iterable[tuple[bytes, bytes]]) -> Generator[None]:
+def arriving(headers: Mapping[bytes, bytes]) -> AbstractContextManager[None]:
     """Run the block in the trace of a request's headers, if they have one and no span is active."""
+    return _arriving(headers) if b"traceparent" in headers else _NO_TRACE
+
+
+@contextmanager
+def _arriving(headers: Mapping[bytes, bytes]) -> Generator[None]:
     carrier = {
         name.decode(): value.decode("latin-1")
-        for name, value in headers
+        for name, value in headers.items()
         if name in (b"traceparent", b"tracestate") and len(value) <= 512
     }
     if trace_id_of(carrier) is None or _in_a_span():

@@ -56,13 +56,23 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def next_run(self) -> datetime | None:
-        """When the next run is due; None while paused."""
+        """When the next run is due; None while paused, and after its end."""
         return None if self.next is None or self.paused else moment(self.next)
 
     @property
     def last_run(self) -> datetime | None:
         """The due time of the last run that was enqueued."""
         return None if self.last is None else moment(self.last)
+
+    @property
+    def start(self) -> datetime | None:
+        """Before this time no run is due."""
+        return None if self.rule.start is None else moment(self.rule.start)
+
+    @property
+    def end(self) -> datetime | None:
+        """After this time no run is due."""
+        return None if self.rule.end is None else moment(self.rule.end)
 
     @property
     def words(self) -> str:
@@ -79,6 +89,8 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
         return {
             **{name: getattr(self, name) for name in self.__struct_fields__ if name not in _UNSEEN},
             **msgspec.structs.asdict(self.rule),
+            "start": self.start,
+            "end": self.end,
             "words": self.words,
             "last_run": self.last_run,
             "next_run": self.next_run,

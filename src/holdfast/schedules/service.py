@@ -9,7 +9,7 @@ a new one of the same name.
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import msgspec
@@ -27,7 +27,7 @@ from ..core.errors import (
     StoreUnavailable,
 )
 from ..core.job import TERMINAL, LimitKey
-from ..core.validation import checked_name, checked_seconds
+from ..core.validation import checked_at, checked_name, checked_seconds
 from ..core.writes import Writes
 from ..store.protocol import records_of
 from ..tasks.options import OPTION_OF, JobOptions, Options
@@ -71,7 +71,7 @@ class Schedules:
         self._registry = registry
         self._enqueue = enqueue
         self._handles = handles
-        self.declared: dict[str, tuple[Task[..., Any], Rule]] = {}
+        self.declared: dict[str, tuple[Call[Any], Rule]] = {}
         """Schedules declared in code, by name; a worker stores them when it starts."""
 
     async def list(self) -> list[Schedule]:
@@ -102,8 +102,8 @@ class Schedules:
         """A validated schedule from a call and a rule; nothing is stored."""
         if not isinstance(call, Call):
             call = self._registry.call(call, (), {})
-        options = call.options
-        own = call.task.options
+        options, task = call.options, call.task.stored_as("json")
+        own = task.options
         extra = {
             f"{OPTION_OF.get(field, field)}="
             for field in {*Options.__struct_fields__} - {*_KEPT.values()}
@@ -114,7 +114,7 @@ class Schedules:
                 f"schedule {name!r} was not stored: a schedule cannot have {', '.join(sorted(extra))}; it can have "
                 f"{', '.join(f'{option}=' for option in _KEPT)} (expires= in seconds); a limit must be set on the task"
             )
-        job = self._enqueue.new_job(self._runtime.current_settings(), call.task, options, call.args, call.kwargs)
+        job = self._enqueue.new_job(self._runtime.current_settings(), task, options, call.args, call.kwargs)
         if job.codec != "json":
             raise InvalidJob(
                 f"schedule {name!r} was not stored: task {job.task!r} has its own codec; use a task with JSON arguments"
@@ -140,11 +140,15 @@ class Schedules:
 
     async def declare(self) -> None:
         """Store the schedules declared in code that are new or changed; a rejected one does not affect the others."""
-        for name, (task, rule) in self.declared.items():
+        for name, (call, rule) in self.declared.items():
             try:
-                await self.keep(msgspec.structs.replace(self.of_call(name, task, rule), in_code=True))
+                await self.keep(msgspec.structs.replace(self.of_call(name, call, rule), in_code=True))
             except (InvalidJob, ConfigError) as error:
-                logger.warning("schedule %s declared in code was rejected and will not run: %s", name, error)
+                logger.warning(
+                    "schedule %s declared in code was rejected, so it will not run as declared: %s",
+                    name,
+                    error,
+                )
 
     async def keep(self, wanted: Schedule) -> Schedule:
         """Store a schedule; if one of this name and rule exists, its next run and pause are kept."""
@@ -247,7 +251,14 @@ class Schedules:
             return None
         writes.made += written
         if written and after.error is not None and after.error != kept.error:
-            logger.warning("schedule %s: a run could not be enqueued: %s", kept.name, after.error, exc_info=trouble)
+            again = after.next is not None and after.next <= now
+            logger.warning(
+                "schedule %s: a run could not be enqueued and %s: %s",
+                kept.name,
+                "will be tried again" if again else "was skipped; correct the schedule or its task",
+                after.error,
+                exc_info=trouble,
+            )
         return after.next
 
     async def _make(self, kept: Schedule, now: int, writes: Writes) -> Schedule:
@@ -335,6 +346,8 @@ class RuleOptions(TypedDict, total=False):
     catch_up: int
     jitter: float | timedelta
     overlap: str
+    start: datetime | float | None
+    end: datetime | float | None
 
 
 def made_rule(cron: str | None, **options: Unpack[RuleOptions]) -> Rule:
@@ -344,6 +357,8 @@ def made_rule(cron: str | None, **options: Unpack[RuleOptions]) -> Rule:
         raise InvalidJob(f"tz= needs cron=, but this schedule has every=, which is counted in UTC: remove tz= ({tz!r})")
     seconds = None if every is None else checked_seconds(every, "every", positive=True)
     checked: dict[str, Any] = {**options, "every": seconds, "jitter": checked_seconds(jitter, "jitter")}
+    for name in ("start", "end"):
+        checked[name] = None if (at := options.get(name)) is None else checked_at(at, name)
     return Rule(cron, **checked)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -22,10 +23,13 @@ from ..core.lifecycle import Outcome, settle
 from ..core.operations import Ask, Change, Claims, Inserted, Note, Settlement
 from ..core.settings import Settings
 from .protocol import Answers, Batch, Store
+from .sizes import batch_bytes, changes_bytes, job_bytes, jobs_bytes, note_bytes, settlement_bytes
 
 logger = logging.getLogger("holdfast")
 PAGE = 1000
 """Operations of one batch, at most, so that the first of many is not delayed for long; also the page size of reads."""
+BATCH_BYTES = 8 * 1024**2
+"""Bytes of one batch, at most, unless its last operation alone has more: bounds the memory of client and server."""
 RESENDS = (0.05, 0.2, 1.0)
 """Seconds before each repeat of a batch whose outcome is unknown."""
 
@@ -62,21 +66,33 @@ class GroupCommit:
 
     # -- the operations
 
-    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        """Enqueue these jobs in one commit. When no write is in flight, the caller's own task writes them."""
+    async def insert(self, jobs: Sequence[NewJob], unknown: OutcomeUnknown | None = None) -> Sequence[Inserted]:
+        """Enqueue these jobs in one commit. When no write is in flight, the caller's own task writes them.
+
+        `unknown`: the error of an earlier write of the same jobs. They are sent again, alone, and if that fails too,
+        the error is this one: they may be stored.
+        """
         if (check := guard.get()) is not None:
             await check(jobs, ())
-        waiter = self._loop.create_future()
+        if unknown is not None:
+            return await self._insert_after(unknown, jobs)
         if self._busy:
+            waiter = self._loop.create_future()
             self._inserts.append((jobs, waiter))
             return await waiter
         self._busy = True
-        group = _Group()
-        group.inserts.append((jobs, waiter))
         try:
-            await self._write(group)
+            return (await self._store.write(Batch(jobs))).inserts
+        except Exception as error:  # noqa: BLE001  # as in `_write`
+            return await self._insert_after(error, jobs)
         finally:
             self._finish()
+
+    async def _insert_after(self, error: Exception, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        """The answer to jobs whose write failed with this error."""
+        group, waiter = _Group(), self._loop.create_future()
+        group.inserts.append((jobs, waiter))
+        await self._handle(group, error)
         return waiter.result()
 
     async def note(self, note: Note) -> bool:
@@ -141,8 +157,12 @@ class GroupCommit:
 
     async def drain(self) -> None:
         """Wait until all operations passed in so far have been answered; not for later ones."""
-        waiting = sum(map(len, self._queues()))
-        last = self._writes + 2 + waiting // PAGE
+        waiting = len(self._settles) + len(self._notes) + len(self._asks)
+        waiting += sum(len(jobs) for jobs, _ in self._inserts) + sum(len(changes) for changes, _ in self._changes)
+        waiting += sum(_size(batch) for batch, _ in self._batches)
+        size = sum(bytes_of(operation) for queue, bytes_of in self._measured() for operation, _ in queue)
+        # Two writes together exceed PAGE or BATCH_BYTES.
+        last = self._writes + 2 + 2 * waiting // PAGE + 2 * size // BATCH_BYTES
         while self._busy and self._writes < last:
             waiter = self._loop.create_future()
             self._idle.append(waiter)
@@ -167,6 +187,15 @@ class GroupCommit:
     def _queues(self) -> tuple[deque[Any], ...]:
         return (self._settles, self._asks, self._inserts, self._notes, self._changes, self._batches)
 
+    def _measured(self) -> tuple[tuple[deque[Any], Callable[[Any], int]], ...]:
+        return (
+            (self._settles, settlement_bytes),
+            (self._notes, note_bytes),
+            (self._changes, changes_bytes),
+            (self._inserts, jobs_bytes),
+            (self._batches, batch_bytes),
+        )
+
     def _count_write(self) -> None:
         self._writes += 1
         idle, self._idle = self._idle, []
@@ -182,37 +211,43 @@ class GroupCommit:
             self._finish()
 
     def _gather(self) -> _Group | None:
-        """The operations of the next write, up to the limit, except for cancelled callers."""
+        """The operations of the next write, up to the limits, except for cancelled callers."""
         group = _Group()
-        room = PAGE
-        room = _take(self._settles, group.settles, room)
-        room = _take(self._notes, group.notes, room)
-        room = _take(self._changes, group.changes, room, len)
-        room = _take(self._inserts, group.inserts, room, len)
-        # Batches have a limit of their own, so that many local operations do not delay remote ones, or the reverse.
-        _take(self._batches, group.batches, PAGE, _size)
-        # Asks come last and do not count against the limit.
-        _take(self._asks, group.asks, PAGE)
+        # Each kind has limits of its own, so that many small operations of one do not hold back a large one of another.
+        _Room().take(self._notes, group.notes, note_bytes)
+        unwritten = {note.id for note, _ in self._notes}
+        _Room().take(self._settles, group.settles, settlement_bytes, after=unwritten)
+        _Room().take(self._changes, group.changes, changes_bytes, len)
+        _Room().take(self._inserts, group.inserts, jobs_bytes, len)
+        _Room().take(self._batches, group.batches, batch_bytes, _size)
+        # Asks come last and do not count against the limits.
+        _Room().take(self._asks, group.asks, _nothing)
         return group or None
 
     async def _write(self, group: _Group) -> None:
         try:
             answers = await self._store.write(group.batch())
-        except OutcomeUnknown as error:
-            await self._resend(group, error)
-        except StoreUnavailable as error:
-            group.fail(error)
         except Exception as error:  # noqa: BLE001  # whatever a driver or a user's own store raises
-            # An operation in the batch is the cause, not the store's state: find it by writing each one alone.
-            parts = group.split()
-            if len(parts) == 1 and group.batches:
-                _resolve(group.batches[0][1], error)  # its sender splits it
-            elif len(parts) == 1:
-                group.fail(error if isinstance(error, HoldfastError) else _unexpected(error))
-            for part in parts if len(parts) > 1 else ():
-                await self._write(part)
+            await self._handle(group, error)
         else:
             self._answer(group, answers)
+
+    async def _handle(self, group: _Group, error: Exception) -> None:
+        """Answer a group whose write failed."""
+        if isinstance(error, OutcomeUnknown):
+            await self._resend(group, error)
+            return
+        if isinstance(error, StoreUnavailable):
+            group.fail(error)
+            return
+        # An operation in the batch is the cause, not the store's state: find it by writing each one alone.
+        parts = group.split()
+        if len(parts) == 1 and group.batches:
+            _resolve(group.batches[0][1], error)  # its sender splits it
+        elif len(parts) == 1:
+            group.fail(error if isinstance(error, HoldfastError) else _unexpected(error))
+        for part in parts if len(parts) > 1 else ():
+            await self._write(part)
 
     async def _resend(self, group: _Group, error: OutcomeUnknown) -> None:
         """Write a group again whose answer was lost. Stores recognise repeated inserts and settlements. A repeated
@@ -341,19 +376,62 @@ class _Group:
         return parts
 
 
+def pages(jobs: Iterable[NewJob], max_jobs: int = PAGE) -> Iterator[tuple[list[NewJob], int]]:
+    """The jobs in order, in lists that each fit one batch, with the bytes of each list."""
+    page: list[NewJob] = []
+    size = 0
+    for job in jobs:
+        needed = job_bytes(job)
+        if page and (len(page) == max_jobs or size + needed > BATCH_BYTES):
+            yield page, size
+            page, size = [], 0
+        page.append(job)
+        size += needed
+    if page:
+        yield page, size
+
+
 def _size(batch: Batch) -> int:
     """The operations of a batch that count against the limit."""
     return len(batch.inserts) + len(batch.notes) + len(batch.settles) + len(batch.changes)
 
 
-def _take(waiting: deque[Any], into: list[Any], room: int, size: Callable[[Any], int] | None = None) -> int:
-    while waiting and room > 0:
-        operation = waiting.popleft()
-        if isinstance(operation[1], asyncio.Future) and operation[1].cancelled():
-            continue
-        into.append(operation)
-        room -= 1 if size is None else size(operation[0])
-    return room
+def _nothing(_: Ask) -> int:
+    return 0
+
+
+class _Room:
+    """How much one write still has room for: operations and bytes."""
+
+    def __init__(self) -> None:
+        self._operations, self._bytes = PAGE, BATCH_BYTES
+
+    def take(
+        self,
+        waiting: deque[Any],
+        into: list[Any],
+        bytes_of: Callable[[Any], int],
+        size: Callable[[Any], int] | None = None,
+        after: AbstractSet[str] = frozenset(),
+    ) -> None:
+        """Move operations as long as they fit, except for cancelled callers. Into an empty room anything fits.
+
+        `after`: the jobs whose settlements must wait for a later write, because their notes do.
+        """
+        while waiting and self._operations > 0:
+            operation, waiter = waiting[0]
+            if isinstance(waiter, asyncio.Future) and waiter.cancelled():
+                waiting.popleft()
+                continue
+            needed = bytes_of(operation)
+            if needed > self._bytes < BATCH_BYTES:
+                self._operations = 0  # what follows waits too, so that nothing large is overtaken forever
+            elif after and operation.id in after:
+                return
+            else:
+                into.append(waiting.popleft())
+                self._operations -= 1 if size is None else size(operation)
+                self._bytes -= needed
 
 
 def _call(done: Callback, answer: bool | HoldfastError) -> None:
@@ -362,7 +440,10 @@ def _call(done: Callback, answer: bool | HoldfastError) -> None:
     except Exception:
         # All callers share the writer: an error of one callback must not end it.
         logger.exception(
-            "internal error: the callback %r raised an exception for the answer %r to its settlement", done, answer
+            "internal error: the callback %r raised an exception for the answer %r to its settlement; report the"
+            " traceback",
+            done,
+            answer,
         )
 
 

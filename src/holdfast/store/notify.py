@@ -12,10 +12,19 @@ LINGER = 2.0
 
 
 class LocalListener:
-    """A listener for these topics, on the loop that makes it. `closed` is called with it when it is closed."""
+    """A listener for these topics, on the loop that makes it. `closed` is called with it when it is closed.
 
-    def __init__(self, topics: frozenset[str], closed: Callable[[Any], object]) -> None:
+    `reliable` is given its topics; see `Listener.reliable`.
+    """
+
+    def __init__(
+        self,
+        topics: frozenset[str],
+        closed: Callable[[Any], object],
+        reliable: Callable[[frozenset[str]], bool] = lambda _: False,
+    ) -> None:
         self.topics = topics
+        self._reliable = reliable
         self.event = asyncio.Event()
         """Set to notify the listener from its own loop."""
         self._loop = asyncio.get_running_loop()
@@ -26,19 +35,25 @@ class LocalListener:
         with contextlib.suppress(RuntimeError):  # its loop was closed
             self._loop.call_soon_threadsafe(self.event.set)
 
-    async def wait(self, timeout: float) -> None:
-        await wait_for(self.event, timeout)
+    @property
+    def reliable(self) -> bool:
+        return self._reliable(self.topics)
+
+    async def wait(self, timeout: float) -> bool:
+        return await wait_for(self.event, timeout)
 
     def close(self) -> None:
         self._closed(self)
 
 
-async def wait_for(event: asyncio.Event, timeout: float) -> None:
-    """Wait until a listener's event is set, `timeout` seconds at most, and clear it."""
+async def wait_for(event: asyncio.Event, timeout: float) -> bool:
+    """Wait until a listener's event is set, `timeout` seconds at most, and clear it; returns whether it was set."""
     if not event.is_set():
         try:
             async with asyncio.timeout(timeout):
                 await event.wait()
         except TimeoutError:
             pass
+    notified = event.is_set()
     event.clear()
+    return notified

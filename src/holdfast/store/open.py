@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import cast
+
 from ..core.clock import Clock
 from ..core.errors import ConfigError, requires
 from ..core.url import Url, split
@@ -13,6 +16,10 @@ REDIS_SCHEMES = frozenset({
 
 
 BUCKET_SCHEMES = frozenset({"s3", "gs", "az", "file"})
+_METHODS = (*Store.__annotations__, *(name for name in vars(Store) if not name.startswith("_")))
+"""What every store has."""
+ENGINES = frozenset({"bucket", "postgres", "redis", "remote", "sqlite"})
+"""The stores by name, each in a folder of its own."""
 
 
 def open_store(url: str, clock: Clock) -> Store:
@@ -37,6 +44,12 @@ def open_store(url: str, clock: Clock) -> Store:
         f"there is no store for the scheme {parts.scheme!r};"
         " use memory://, sqlite:///…, postgresql://…, redis://…, s3://…, gs://…, az://…, file:///… or http://…"
     )
+
+
+def preload(name: str) -> None:
+    """Import the engine of a store with this name, and open nothing."""
+    if name in ENGINES:
+        import_module(f".{name}.store", __package__)
 
 
 def _open_sqlite(url: Url, clock: Clock) -> Store:
@@ -77,14 +90,35 @@ def _open_bucket(url: Url, clock: Clock) -> Store:
     return BucketStore(*parse(url), clock=clock)
 
 
-def client_url(client: object) -> str:
-    """The URL of the server of the user's own client, which other processes can use."""
+def given_store(client: object, clock: Clock | None) -> str | Store:
+    """The store that the user passes instead of a URL: a store, or the place to which a client of theirs connects.
+
+    Holdfast makes its own connections, with the settings of the client.
+    """
+    if hasattr(client, "write"):
+        missing = [name for name in _METHODS if not hasattr(client, name)]
+        if missing:
+            raise ConfigError(f"a {type(client).__name__} cannot be a store: it lacks {', '.join(missing)}")
+        return cast("Store", client)
     modules = {parent.__module__.partition(".")[0] for parent in type(client).__mro__}
     if modules & {"redis", "valkey"}:
         with requires("a Redis store", "redis", "hiredis"):
             from .redis import url_of
         return url_of(client)
-    raise ConfigError(f"the store of an app must be a URL, a store object or a Redis client, not {client!r:.100}")
+    if "asyncpg" in modules:
+        from .postgres import PostgresStore
+        from .postgres.client import place_of
+
+        return PostgresStore(place_of(client))
+    if "obstore" in modules:
+        from .bucket import BucketStore
+        from .bucket.cloud import Cloud
+
+        return BucketStore(Cloud.of_client(client), clock=clock)
+    raise ConfigError(
+        "the store of an app must be a URL, a store object, a Redis client, an asyncpg pool or an obstore store, not"
+        f" {client!r:.100}"
+    )
 
 
 def _open_remote(url: Url, clock: Clock) -> Store:

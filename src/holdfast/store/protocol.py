@@ -25,7 +25,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, runtime_checkable
 
@@ -46,6 +46,8 @@ TRANSITIONS_KEPT = 10_000
 """Transitions that are kept for readers that lag behind, at least."""
 LARGE = 2**62
 """Counters stay below this, so that no store overflows; a stored value at or above it is damaged."""
+NOTIFIED_KINDS = ("task_pause", "schedule")
+"""Kinds of records whose changes notify listeners: workers apply them at once."""
 MINUTE_STATS_KEPT = 7 * 86400.0
 """Seconds for which minute statistics are kept."""
 
@@ -85,11 +87,23 @@ async def records_of(store: Store, kind: str) -> dict[str, Versioned]:
     return (await store.records([kind]))[kind]
 
 
+def record_topic(kind: str, name: str) -> str:
+    """The topic that a change of a record notifies: a paused queue's, or that of its kind; "" if none."""
+    if kind == "pause":
+        return f"queue/{name}"
+    return f"record/{kind}" if kind in NOTIFIED_KINDS else ""
+
+
 class Listener(Protocol):
     """Waits for notifications about its topics. A notification is a hint: it may be missing, late or without cause."""
 
-    async def wait(self, timeout: float) -> None:
-        """Return when a notification has arrived since the last wait, or after `timeout` seconds."""
+    @property
+    def reliable(self) -> bool:
+        """Whether notifications of all processes are known to arrive at present: its owner may poll less often."""
+        ...
+
+    async def wait(self, timeout: float) -> bool:
+        """Return when a notification has arrived since the last wait (True), or after `timeout` seconds (False)."""
         ...
 
     def close(self) -> None:
@@ -205,7 +219,7 @@ class Store(Protocol):
         ...
 
     def listen(self, topics: Iterable[str]) -> Listener:
-        """A listener for `queue/NAME` (a job became ready) and `job/ID` (a job ended)."""
+        """A listener for `queue/NAME` (a job became ready), `job/ID` (a job ended) and `record/KIND` (`put_record`)."""
         ...
 
 
@@ -304,6 +318,40 @@ class Existing(Protocol):
 
 
 @runtime_checkable
+class ListsCalls(Protocol):
+    """Implemented by stores whose server lists waiting calls (`worker/waiting_calls.py`)."""
+
+    def waiting_calls(self, queue: str | None) -> AsyncGenerator[ops.WaitingCalls]:
+        """The calls of schedules and waiting jobs, page by page. Does not need an open store."""
+        ...
+
+
+class HeartbeatOnly(Protocol):
+    """Sends heartbeats, and can do nothing else."""
+
+    async def open(self) -> None:
+        """Connect; the first heartbeat does it too."""
+        ...
+
+    async def heartbeat(self, holders: Sequence[ops.Holder]) -> None:
+        """Renew the leases of these holders."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
+@runtime_checkable
+class Replicated(Protocol):
+    """Implemented by stores of which each open store object has all jobs in memory."""
+
+    def heartbeat_only(self) -> HeartbeatOnly:
+        """Heartbeats of this store without the jobs, not connected yet."""
+        ...
+
+
+@runtime_checkable
 class Binding(Protocol):
     """Implemented by stores that can enqueue inside the user's own transaction (`transactional_enqueue`)."""
 
@@ -318,6 +366,18 @@ class Binding(Protocol):
         """Insert with the user's connection; the jobs exist if and only if its transaction commits.
 
         With a blocking connection it never yields to an event loop, so that blocking code can run it on its own thread.
+        """
+        ...
+
+
+@runtime_checkable
+class BlockingWrites(Protocol):
+    """Implemented by stores that can insert on the thread of a blocking caller, without their event loop."""
+
+    def write_blocking(self, batch: Batch) -> Answers | None:
+        """As `write`, from any thread. None: nothing was written, and the caller must use `write`.
+
+        It never waits for another caller, and may raise OutcomeUnknown.
         """
         ...
 

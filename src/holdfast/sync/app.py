@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack
+from collections.abc import Coroutine, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from ..client.claims import ManualClaims
 from ..client.enqueue import Enqueue
 from ..client.handles import Handles
 from ..client.inspection import Inspection
-from ..client.loop_calls import run_on_loop
+from ..client.loop_calls import held_lock, run_on_loop
 from ..client.operations import Operations
 from ..client.runtime import Runtime
 from ..core.settings import MANUAL_LEASE
 from ..store.callers import refuse_blocking
+from ..tasks.context import Context
 from ..tasks.handle import Handle
+from ..tasks.makers import Function
 from ..tasks.options import JobOptions, Options
-from ..tasks.registry import Registry
-from ..tasks.task import Call, Task
+from ..tasks.registry import BlockingUsingApp, Registry, UsingApp
+from ..tasks.task import Call, Task, Using
 from .blocking import Service, blocking, runs_on
 from .services import SyncBulk, SyncConfig, SyncErrors, SyncSchedules, SyncTimeseries, SyncWebhooks
 from .tasks import SyncClaim, SyncEnqueue, SyncHandle, SyncTask
@@ -66,7 +69,7 @@ class SyncApp:
         """Close the app, and stop its background loop if it has one."""
         refuse_blocking()
         if self._runtime.before_close and (loop := self._runtime.live_loop()) is not None:
-            run_on_loop(self._runtime.end_workers(), loop)
+            run_on_loop(self._runtime.end_workers(), loop, None, held_lock())
         self._runtime.close_blocking()
 
     # -- for tasks and handles
@@ -87,14 +90,32 @@ class SyncApp:
 
     # -- methods that return blocking objects
 
-    def enqueue(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> SyncHandle[Any]:
+    @overload
+    def enqueue(self, fn: Task[P, R] | Using[P, R], /, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]: ...
+    @overload
+    def enqueue(
+        self, fn: Function[Concatenate[Context, P]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> SyncHandle[Any]: ...
+    @overload
+    def enqueue(self, fn: Function[P], /, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[Any]: ...
+    @overload
+    def enqueue(self, fn: str | partial[Any], /, *args: Any, **kwargs: Any) -> SyncHandle[Any]: ...
+    def enqueue(self, fn: Any, /, *args: Any, **kwargs: Any) -> SyncHandle[Any]:
         """Enqueue a task, a registered name, or any importable callable."""
         call = self._registry.call(fn, args, kwargs)
         return self._enqueue.call(call.task, call.options, call.args, call.kwargs)
 
+    def using(self, **options: Unpack[JobOptions]) -> BlockingUsingApp:
+        """Options for calls of any callable; see `Task.using`."""
+        return UsingApp(self._registry, options).sync
+
+    @overload
+    def enqueue_many(self, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]: ...
+    @overload
+    def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[SyncHandle[Any]]: ...
     def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[SyncHandle[Any]]:
-        """Enqueue many calls with one round trip per thousand."""
-        return self._enqueue.many(list(calls))
+        """Enqueue many calls, up to 1,000 jobs and 8 MB per write."""
+        return self._enqueue.many(calls)
 
     def submit(
         self, name: str, payload: bytes, /, *, json: bool = False, **options: Unpack[JobOptions]

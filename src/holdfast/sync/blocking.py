@@ -36,7 +36,8 @@ def runs_on(runtime: Runtime) -> Run:
             threading.Event().wait(ENDING_PAUSE)
         while True:
             try:
-                return run_on_loop(function(*args, **kwargs), runtime.choose_loop(), runtime.undo_of(function))
+                loop, undo = runtime.choose_loop(), runtime.undo_of(function)
+                return run_on_loop(function(*args, **kwargs), loop, undo, runtime.new_answer())
             except NotStarted:  # that loop has just ended: use another
                 pass
 

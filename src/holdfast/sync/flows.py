@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from ..flows.builder import Node
 from ..flows.service import FlowHandle, Flows
 from .blocking import Run, blocking
 from .tasks import SyncHandle
+
+R = TypeVar("R")
 
 
 class SyncFlowHandle:
@@ -21,13 +23,18 @@ class SyncFlowHandle:
     def __repr__(self) -> str:
         return f"SyncFlowHandle({self.id!r})"
 
-    def handle(self, node: Node | int) -> SyncHandle[Any]:
+    @overload
+    def handle(self, node: Node[R]) -> SyncHandle[R]: ...
+    @overload
+    def handle(self, node: int) -> SyncHandle[Any]: ...
+    def handle(self, node: Node[Any] | int) -> SyncHandle[Any]:
         """A handle on one of its jobs."""
         return SyncHandle(self._run, self._of.handle(node))
 
     status = blocking(FlowHandle.status)
     jobs = blocking(FlowHandle.jobs)
     wait = blocking(FlowHandle.wait)
+    results = blocking(FlowHandle.results)
     cancel = blocking(FlowHandle.cancel)
     retry = blocking(FlowHandle.retry)
 

@@ -31,6 +31,7 @@ class SyncBulk:
     change = blocking(Bulk.change)
     retry_dead = blocking(Bulk.retry_dead)
     purge = blocking(Bulk.purge)
+    move = blocking(Bulk.move)
     recover = blocking(Bulk.recover)
 
 
@@ -38,6 +39,7 @@ class SyncErrors:
     """The last errors of jobs, in groups."""
 
     groups = blocking(ErrorGroups.groups)
+    refused = blocking(ErrorGroups.refused)
 
 
 class SyncTimeseries:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
@@ -44,7 +44,7 @@ class SyncHandle(Generic[R]):
 
 
 class SyncEnqueue:
-    """Stores jobs for blocking code: on the app's loop, or in the caller's own transaction, on the caller's thread."""
+    """Stores jobs for blocking code. They are made on the caller's thread."""
 
     def __init__(self, run: Run, runtime: Runtime, enqueue: Enqueue) -> None:
         self.run = run
@@ -56,15 +56,16 @@ class SyncEnqueue:
     ) -> SyncHandle[R]:
         """Store one call of a task as a job."""
         enqueue = self._enqueue
-        if options.connection is None:
-            return SyncHandle(self.run, self.run(enqueue.enqueue_call, task, options, args, kwargs))
-        return self._bound(
+        return self._store(
             options, lambda settings: enqueue.new_job(settings, task, options, args, kwargs), task.decode_result
         )
 
-    def many(self, calls: Sequence[Call[Any] | tuple[Any, ...]]) -> list[SyncHandle[Any]]:
-        """Store many calls, with one round trip per thousand."""
-        return [SyncHandle(self.run, handle) for handle in self.run(self._enqueue.enqueue_many, calls)]
+    def many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[SyncHandle[Any]]:
+        """Store many calls. They are taken from the iterable, and encoded, on the caller's thread."""
+        many = self.run(self._enqueue.many_calls, calls)
+        while jobs := many.next_page():
+            self.run(self._enqueue.store_page, many, jobs)
+        return [SyncHandle(self.run, handle) for handle in many.handles(self._enqueue.handles)]
 
     def handle(self, id: str) -> SyncHandle[Any]:
         """A handle on a job, from its id."""
@@ -73,19 +74,23 @@ class SyncEnqueue:
     def submit(self, name: str, payload: bytes, options: Options, *, json: bool) -> SyncHandle[Any]:
         """Store a job with a payload of raw bytes."""
         enqueue = self._enqueue
-        if options.connection is None:
-            return SyncHandle(self.run, self.run(enqueue.submit_with, name, payload, options, json=json))
-        return self._bound(options, lambda settings: enqueue.submission(settings, name, payload, options, json=json))
+        return self._store(options, lambda settings: enqueue.submission(settings, name, payload, options, json=json))
 
-    def _bound(
-        self, options: Options, make: Callable[[Settings], NewJob], decode: Callable[[bytes], R] | None = None
+    def _store(
+        self, options: Options, make: Callable[[Settings], NewJob], decode: Callable[[bytes, str], R] | None = None
     ) -> SyncHandle[R]:
-        """Enqueue in the user's own transaction: its connection belongs to this thread, so the insert runs here."""
+        """Make a job and store it; in the user's own transaction on this thread, which owns its connection."""
         refuse_blocking()
-        enqueue, connection = self._enqueue, options.connection
-        enqueue.check_bound(connection)
-        job = make(self.run(self._runtime.opened).settings)
-        return SyncHandle(self.run, enqueue.handles.handle(_drive(enqueue.insert_bound(connection, job)), decode))
+        enqueue, connection, session = self._enqueue, options.connection, self._runtime.live_session()
+        if session is None:
+            enqueue.check_bound(connection)
+            session = self.run(self._runtime.opened)
+        job = make(session.fresh_settings())
+        if connection is None:
+            id = enqueue.insert_blocking(self.run, job, options)
+        else:
+            id = drive(enqueue.insert_bound(connection, job))
+        return SyncHandle(self.run, enqueue.handles.handle(id, decode))
 
 
 class SyncTask(Generic[P, R]):
@@ -137,7 +142,7 @@ class SyncClaim:
             heartbeat.stop()
 
 
-def _drive(coroutine: Coroutine[Any, Any, R]) -> R:
+def drive(coroutine: Coroutine[Any, Any, R]) -> R:
     """Run a coroutine that never suspends, in this thread."""
     try:
         coroutine.send(None)

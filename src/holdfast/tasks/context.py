@@ -96,8 +96,11 @@ class Context:
         progress_soon: Callable[[Context], None],
         transact: Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None = None,
         flows: GrowingFlows | None = None,
+        state: Any = None,
     ) -> None:
         self._record = record
+        self.state = state
+        """What the app's lifespan has yielded in this worker; None in a process of the job's own."""
         self._write_note = write_note
         self._loop = loop
         self._steps = DurableSteps(record, write_note, loop=loop, clock=clock, max_payload=max_payload)
@@ -209,7 +212,10 @@ class Context:
         """
         record, rest = self._record, checked_seconds(retry_after, "retry_after", positive=True)
         if rest > MAX_REST:
-            raise InvalidJob(f"report_rate_limit(retry_after=…) must be at most one day, not {retry_after!r:.100}")
+            raise InvalidJob(
+                f"report_rate_limit(retry_after=…) must be at most {MAX_REST:g} seconds (one day),"
+                f" not {retry_after!r:.100}"
+            )
         if record.limit_key is None:
             raise ConfigError(
                 f"job {record.id!r} of task {record.task!r} has no limit, so there is no rate to reduce: give the task"
@@ -229,7 +235,8 @@ class Context:
         """
         if self._transact is None:
             raise ConfigError(
-                "ctx.transaction() needs a Postgres store, and an async task that runs in the worker process"
+                "ctx.transaction() needs a Postgres store, and an async task that runs in the worker process; with"
+                " another store, record ctx.job.id in your own transaction, and skip a job that is recorded there"
             )
 
         async with self._transact(self._record, result if callable(result) else lambda: result) as connection:

@@ -218,8 +218,8 @@ class DurableSteps:
         if len(data) > self._max_payload:
             limit = f"max_payload ({self._max_payload})"
             raise PayloadTooLarge(
-                f"{what} brings the stored steps of the job to {len(data)} bytes, over {limit}, and was not stored:"
-                " store less, or raise max_payload"
+                f"{what} brings the stored steps of job {self._record.id!r} to {len(data)} bytes, over {limit}, and was"
+                " not stored: store less, or raise max_payload"
             )
         return data
 

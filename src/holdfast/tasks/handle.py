@@ -61,7 +61,7 @@ class Handle(Generic[R]):
 
     __slots__ = ("_client", "_decode", "id")
 
-    def __init__(self, client: HandleClient, id: str, decode: Callable[[bytes], R] | None = None) -> None:
+    def __init__(self, client: HandleClient, id: str, decode: Callable[[bytes, str], R] | None = None) -> None:
         self._client = client
         self._decode = decode
         self.id = id
@@ -100,4 +100,4 @@ class Handle(Generic[R]):
             raise JobFailed(record.id, record.error or "dead", record.traceback)
         if self._decode is None or record.result is None:
             return self._client.decode_result(record)
-        return self._decode(record.result)
+        return self._decode(record.result, record.codec)

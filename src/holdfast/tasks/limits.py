@@ -62,7 +62,8 @@ class Limit(msgspec.Struct, frozen=True):
         for name in names or ():
             if not task.arguments.takes(name):
                 raise ConfigError(
-                    f"task {task.name!r}: the key of its limit names parameter {name!r}, which the task does not have"
+                    f"task {task.name!r}: the key of its limit names parameter {name!r}, which the task does not have:"
+                    " correct limit(key=…)"
                 )
 
     def limit_key(self, name: str, task: LimitedTask | None, payload: bytes) -> LimitKey:
@@ -98,7 +99,7 @@ class Limit(msgspec.Struct, frozen=True):
             for part in (key or "").split("."):
                 value = _part(value, part)
         if value is _MISSING:
-            raise InvalidJob(f"{what}: its payload has no {key!r}, the key of its limit")
+            raise InvalidJob(f"{what}: its payload has no {key!r}, the key of its limit; pass this argument")
         if not isinstance(value, str | int | UUID):
             shown = "" if callable(key) else f" {key!r}"
             raise InvalidJob(
@@ -115,7 +116,10 @@ class Limit(msgspec.Struct, frozen=True):
         except InvalidJob:
             stored = None
         if not isinstance(stored, dict):
-            raise InvalidJob(f"{what}: its limit has a key, which needs a payload that is a JSON object")
+            raise InvalidJob(
+                f"{what}: the key of its limit needs a payload that is a JSON object; submit JSON, or use a limit"
+                " without key="
+            )
         return {**(task.arguments.defaults if task is not None else {}), **cast("dict[str, Any]", stored)}
 
 
@@ -151,8 +155,8 @@ def limit(
     interval, starts = 0 if rate is None else _interval(rate), _count(1 if burst is None else burst, "burst", MAX_BOUND)
     if interval * starts > MAX_BURST_SPAN:
         raise ConfigError(
-            f"limit(rate={rate!r}, burst={burst}): at this rate, the burst must take at most one year: lower burst= or"
-            " raise rate="
+            f"limit(rate={rate!r}, burst={burst}): a burst of this size takes more than one year at this rate:"
+            " lower burst= or raise rate="
         )
     return Limit(
         key,
@@ -165,9 +169,9 @@ def limit(
     )
 
 
-def given_limit(given: Any) -> Limit:
+def given_limit(given: Any, what: str = "limit=") -> Limit:
     if not isinstance(given, Limit):
-        raise InvalidJob(f"limit= must be made by holdfast.limit(…), such as limit(concurrency=2), not {given!r:.100}")
+        raise InvalidJob(f"{what} must be made by holdfast.limit(…), such as limit(concurrency=2), not {given!r:.100}")
     return given
 
 
@@ -175,7 +179,10 @@ def given_limits(given: Any) -> dict[str, Limit]:
     if not isinstance(given, Mapping):
         raise ConfigError(f"queue_limits= must be a dict of limits by queue name, not {given!r:.100}")
     limits = cast("Mapping[Any, Any]", given)
-    return {checked_name(name, "queue"): given_limit(one) for name, one in limits.items()}
+    return {
+        checked_name(name, "queue"): given_limit(one, f"queue_limits=: the limit of queue {name!r}")
+        for name, one in limits.items()
+    }
 
 
 def _count(value: Any, what: str, maximum: int) -> int:
@@ -219,7 +226,9 @@ def _answer(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) 
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        raise InvalidJob(f"{what} raised {type(error).__name__}: {error}") from error
+        raise InvalidJob(
+            f"{what} raised {type(error).__name__}: {error}; the job was not stored: correct the function"
+        ) from error
 
 
 def _some(given: Mapping[str, Any], names: tuple[str, ...] | None) -> Mapping[str, Any]:

@@ -42,6 +42,11 @@ class Codec(Protocol):
         ...
 
 
+def name_of_codec(codec: Codec) -> str:
+    """The name that is stored with jobs of a codec."""
+    return getattr(codec, "name", "custom")
+
+
 def _by(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Gives a checker that is written in place its type."""
     return check
@@ -51,6 +56,14 @@ def _checked_replace(replace: Any) -> bool:
     if type(replace) is not bool:
         raise InvalidJob(f"replace= must be True or False, not {replace!r:.100}")
     return replace
+
+
+def _checked_follow_up(given: Any, option: str) -> Any:
+    if isinstance(given, str):
+        return checked_name(given, "task")
+    if isinstance(getattr(given, "options", None), Options) and not hasattr(given, "args"):
+        return given
+    raise InvalidJob(f"{option}= takes a task, task.using(…) or the name of a task, not {given!r:.100}")
 
 
 class CommonOptions(TypedDict, total=False):
@@ -82,8 +95,8 @@ class JobOptions(CommonOptions, total=False):
     """The waits between attempts."""
     delay: Annotated[Duration | None, _by(lambda given: (checked_seconds(given, "delay"), None))]
     """Seconds from now before which it does not start."""
-    at: Annotated[datetime | None, _by(lambda given: (0.0, checked_at(given)))]
-    """An aware time before which it does not start; not together with `delay`."""
+    at: Annotated[datetime | float | None, _by(lambda given: (0.0, checked_at(given)))]
+    """An aware time, or seconds since 1970, before which it does not start; not together with `delay`."""
     key: Annotated[str | None, _by(lambda given: checked_text(given, "key"))]
     """The idempotency key, 1 to 512 printable characters: the same key gives the same job."""
     id: Annotated[str | None, _by(lambda given: checked_text(given, "id"))]
@@ -100,11 +113,17 @@ class JobOptions(CommonOptions, total=False):
     """But at most this many seconds after the first call."""
     expires: Annotated[Duration | datetime | None, checked_expires]
     """It expires unless it has started: in seconds, or at an aware time."""
+    on_success: Annotated[Any, _by(lambda given: _checked_follow_up(given, "on_success"))]
+    """A task, `task.using(…)` or a task's name: its job is stored when this one has succeeded, and gets its id."""
+    on_dead: Annotated[Any, _by(lambda given: _checked_follow_up(given, "on_dead"))]
+    """The same when this one is dead."""
 
 
 class _Declared(CommonOptions, total=False):
     name: str | None
     """The task's name; else the function's."""
+    aliases: Sequence[str]
+    """Former names: jobs that were stored under them run this task."""
     retry: RetryRule | None
     """A Backoff, or a function of (exception, attempt) that returns seconds to wait, or None to give up."""
     payload: bool
@@ -158,6 +177,8 @@ class Options(msgspec.Struct, frozen=True):
     expires_in: float | None = None
     expires_at: int | None = None
     limit: Limit | None = None
+    on_success: Any = None
+    on_dead: Any = None
 
     def changed(self, given: JobOptions) -> "Options":
         """A copy with some options set, each checked before anything is stored."""
@@ -190,9 +211,17 @@ class Options(msgspec.Struct, frozen=True):
                 "replace= changes only a job that has not started: use unique='until_start', or leave unique= out"
             )
         if self.replace and self.connection is not None:
-            raise InvalidJob("replace= and debounce= cannot be used with connection=")
+            raise InvalidJob(
+                "replace= and debounce= cannot be used with connection=: enqueue the job without connection="
+            )
+        if self.replace and (self.on_success is not None or self.on_dead is not None):
+            raise InvalidJob(
+                "replace= and debounce= cannot be used with on_success= and on_dead=: leave out one of the two"
+            )
         if self.debounce_max is not None and self.debounce_max < self.delay:
-            raise InvalidJob(f"debounce_max= ({self.debounce_max:g} s) is shorter than debounce= ({self.delay:g} s)")
+            raise InvalidJob(
+                f"debounce_max= ({self.debounce_max:g} s) is shorter than debounce= ({self.delay:g} s): make it longer"
+            )
         late = self.expires_in is not None and self.run_at is None and self.expires_in <= self.delay
         if late or (self.expires_at is not None and self.run_at is not None and self.expires_at <= self.run_at):
             raise InvalidJob("expires= must be later than delay= or at=: the job would expire before it is due")

@@ -7,16 +7,18 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import MethodType
 from typing import Any, cast
 
-from ..codec import Signed, decode_value, encode_untyped, encode_value
+from ..codec import Arguments, Signed, decode_value, encode_untyped, encode_value
 from ..core.errors import ConfigError, HoldfastError, InvalidJob, UnknownTask
-from ..core.job import Record
-from ..core.validation import checked_name
-from .options import Codec, Options, declared
-from .task import Call, Task, TaskClient, Using, is_async
+from ..core.job import SHELL_TASK, Record
+from ..core.validation import RESERVED, checked_name
+from .handle import BlockingHandle, Handle
+from .options import Codec, JobOptions, Options, declared, name_of_codec
+from .task import BlockingTask, Call, Task, TaskClient, Using, is_async
+from .unawaited import Enqueuing, coroutine_function
 
 CALL_TASK = "holdfast.call"
 """The task of a pickled callable."""
@@ -28,31 +30,51 @@ class Registry:
     client: TaskClient
     """Stores the calls of these tasks; set before the first task is registered."""
 
-    def __init__(self, trusted: set[str], signed: Signed | None) -> None:
+    def __init__(self, trusted: set[str], signed: Callable[[], Signed | None], codec: Codec | None = None) -> None:
+        """`codec`: of tasks that have none of their own."""
         self._trusted = trusted
-        self._signed = signed
+        self._codec = codec
+        self._make_signed = signed
         self.tasks: dict[str, Task[..., Any]] = {}
         self._looked_up: set[str] = set()
         """Tasks that were not registered: functions of trusted modules that have run here."""
         self.store_id: str | None = None
         """The id of the worker's store, in a child process, which has not opened it."""
 
-    def add(self, fn: Callable[..., Any], name: str | None, options: Options, **rest: Any) -> Task[..., Any]:
-        """Register a function under its own or a given name."""
+    @functools.cached_property
+    def _signed(self) -> Signed | None:
+        return self._make_signed()
+
+    def settings_changed(self) -> None:
+        """Make the codec of pickled callables again."""
+        vars(self).pop("_signed", None)
+
+    def add(
+        self, fn: Callable[..., Any], name: str | None, options: Options, aliases: Sequence[str] = (), **rest: Any
+    ) -> Task[..., Any]:
+        """Register a function under its own or a given name, and for stored jobs under its `aliases` too."""
         if isinstance(fn, Task):
             fn = fn.fn
         if not callable(fn):
             raise ConfigError(f"a task must be a function, not {fn!r:.100}")
+        _refuse_unusable(fn)
         name = getattr(fn, "__name__", None) if name is None else checked_name(name, "task")
         if not name or name == "<lambda>":
             raise ConfigError(f"{fn!r} has no name that a task can use: pass one, as in app.task(name=…)")
-        known = self.tasks.get(name)
-        if known is not None and not known.built_in and not _same_function(known.fn, fn):
-            raise ConfigError(
-                f"task {name!r} is already registered ({known.fn!r}); pass another name= to one of the functions"
-            )
-        task = self.tasks[name] = Task(self.client, fn, name, options, **rest)
-        self._looked_up.discard(name)
+        if isinstance(aliases, str):
+            raise ConfigError(f"task {name!r}: aliases must be a list of names, such as [{aliases!r:.100}]")
+        names = (name, *(checked_name(alias, "task") for alias in aliases))
+        for one in names:
+            known = self.tasks.get(one)
+            if known is not None and not known.built_in and not _same_function(known.fn, fn):
+                raise ConfigError(
+                    f"task {one!r} is already registered ({known.fn!r}); pass another name= to one of the functions"
+                )
+        if not rest.get("built_in") and not rest.get("payload") and rest.get("codec") is None:
+            rest["default_codec"] = self._codec
+        task: Task[..., Any] = Task(self.client, fn, name, options, **rest)
+        self.tasks |= dict.fromkeys(names, task)
+        self._looked_up.difference_update(names)
         return task
 
     def declare(self, fn: Callable[..., Any], **given: Any) -> Task[..., Any]:
@@ -72,7 +94,7 @@ class Registry:
         if name == CALL_TASK:
             if self._signed is None:
                 raise UnknownTask(
-                    name, "the signed cloudpickle codec is not enabled here: set cloudpickle=True and secret="
+                    name, "the signed cloudpickle codec is not enabled in this app: set cloudpickle=True and secret="
                 )
             task = self._pickled_task(self._signed, None)
         else:
@@ -81,8 +103,22 @@ class Registry:
         self.tasks[name] = task
         return task
 
+    def of_job(self, name: str, codec: str) -> Task[..., Any]:
+        """The task that runs jobs with this stored codec; UnknownTask if there is none."""
+        return (self.tasks.get(name) or self.find(name)).stored_as(codec)
+
     def _task(self, fn: Callable[..., Any], name: str, codec: Codec | None = None) -> Task[..., Any]:
-        return Task(self.client, fn, name, Options(), codec=codec)
+        return Task(self.client, fn, name, Options(), codec=codec, default_codec=self._codec)
+
+    def _named_task(self, name: str) -> Task[..., Any]:
+        """A task that is only known by its name here. Internal tasks and shell commands are always JSON."""
+        built_in = name == SHELL_TASK or name.startswith(RESERVED)
+        if built_in or self._codec is None:
+            return self._task(_unknown, name, _Untyped())
+        task = self._task(_unknown, name)
+        if task.plain is not None:
+            task.plain.codec = _Untyped()
+        return task
 
     def _pickled_task(self, signed: Signed, fn: Callable[..., Any] | None) -> Task[..., Any]:
         call, result = PickledCall(signed, self._place, fn), PickledResult(signed, self._place)
@@ -98,8 +134,10 @@ class Registry:
         """A stored result as a value: by the codec of its task if this app has it, else as plain JSON."""
         if record.result is None:
             return None
-        if (task := self._with_codec(record.task)) is not None:
+        if (task := self._with_codec(record)) is not None:
             return task.decode_result(record.result)
+        if self._codec is not None and record.task not in self.tasks and record.codec == name_of_codec(self._codec):
+            return self._codec.loads(record.result)
         try:
             return decode_value(record.result, what=f"the result of job {record.id}")
         except InvalidJob:
@@ -115,20 +153,24 @@ class Registry:
         """A result that another process than the task returns, encoded by the codec of the task."""
         if value is None:
             return None
-        task = self._with_codec(record.task)
+        task = self._with_codec(record)
         if task is None:
-            return encode_value(value, what="a result")
+            return encode_value(value, what=f"the result of job {record.id}")
         try:
             return task.encode_result(value)
         except HoldfastError:
             raise
         except Exception as error:
-            raise InvalidJob(f"the codec of task {task.name!r} cannot encode this result: {error}") from error
+            raise InvalidJob(
+                f"the codec of task {task.name!r} cannot encode the result of job {record.id}: {error}; the result was"
+                " not stored: give another one"
+            ) from error
 
-    def _with_codec(self, name: str) -> Task[..., Any] | None:
-        """The task with this name, if it has its own codec."""
+    def _with_codec(self, record: Record) -> Task[..., Any] | None:
+        """The task of a job, if it is known and the job is not JSON."""
+        name = record.task
         known = self.find(name) if name == CALL_TASK and self._signed is not None else self.tasks.get(name)
-        return None if known is None or known.codec is None else known
+        return None if known is None or known.stored_as(record.codec).codec is None else known
 
     def _resolve(self, name: str) -> Callable[..., Any]:
         named = named_function(name)
@@ -136,11 +178,13 @@ class Registry:
             raise UnknownTask(name, "it is not registered in this app; import the module that defines it")
         module, path = named
         if module not in self._trusted:
-            raise UnknownTask(name, f"module {module!r} is not trusted here; name it in imports=")
+            raise UnknownTask(name, f"module {module!r} is not trusted by this app; add it to Holdfast(imports=[…])")
         try:
             target: Any = sys.modules.get(module) or importlib.import_module(module)
         except ImportError as error:
-            raise UnknownTask(name, f"module {module!r} cannot be imported: {error}") from None
+            raise UnknownTask(
+                name, f"module {module!r} cannot be imported: {error}; correct this, or install what is missing"
+            ) from None
         if _is_private(path):
             raise UnknownTask(
                 name,
@@ -163,7 +207,7 @@ class Registry:
         if isinstance(fn, Using | Task):
             return _bound(cast("Task[..., Any]", fn), args, kwargs)
         if isinstance(fn, str):
-            task = self.tasks.get(fn) or self._task(_unknown, checked_name(fn, "task"), _Untyped())
+            task = self.tasks.get(fn) or self._named_task(checked_name(fn, "task"))
             return Call(task, task.options, args, kwargs)
         if isinstance(fn, functools.partial):
             return self.call(fn.func, (*fn.args, *args), {**fn.keywords, **kwargs})
@@ -181,6 +225,8 @@ class Registry:
                 "of a module whose name has no leading underscore, or switch on the signed cloudpickle codec "
                 "(cloudpickle=True and a secret)"
             )
+        if Arguments(fn).injected:
+            raise InvalidJob(f"{fn!r} has dependencies (Depends), which pickled callables cannot: make it a task")
         return Call(self._pickled_task(self._signed, fn), Options(), args, kwargs)
 
     def _place(self, part: str) -> tuple[str, str, str]:
@@ -189,6 +235,54 @@ class Registry:
         if id is None:
             raise ConfigError("the cloudpickle setting has changed since the app was made: create a new app")
         return part, CALL_TASK, id
+
+
+class UsingApp:
+    """Options for calls of any callable: `app.using(…)`."""
+
+    def __init__(self, registry: Registry, options: JobOptions) -> None:
+        self._registry = registry
+        self._options = options
+        Options().changed(options)  # rejects wrong ones now
+
+    @coroutine_function
+    def enqueue(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Handle[Any]]:
+        """Enqueue a task, a registered name, or any callable as `app.enqueue` does, with these options."""
+        return Enqueuing(self._enqueue(fn, args, kwargs), "app.using(…)", "enqueue")
+
+    async def _enqueue(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
+        call = self._called(fn, args, kwargs)
+        return await self._registry.client.enqueue_call(call.task, call.options, call.args, call.kwargs)
+
+    def call(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Call[Any]:
+        """A call with these options that is not yet enqueued, for `enqueue_many`, flows and schedules."""
+        return self._called(fn, args, kwargs)
+
+    def _called(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
+        call = self._registry.call(fn, args, kwargs)
+        return Call(call.task, call.options.changed(self._options), call.args, call.kwargs)
+
+    @property
+    def sync(self) -> BlockingUsingApp:
+        """The same for blocking code."""
+        return BlockingUsingApp(self)
+
+    def blocking(self, call: Call[Any]) -> BlockingTask[..., Any]:
+        """The task of a call of these options, for blocking code."""
+        return self._registry.client.sync.task(call.task, call.options)
+
+
+class BlockingUsingApp:
+    """Options for calls of any callable, for blocking code: `app.sync.using(…)`."""
+
+    def __init__(self, using: UsingApp) -> None:
+        self._using = using
+        self.call = using.call
+
+    def enqueue(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> BlockingHandle[Any]:
+        """Enqueue a task, a registered name, or any callable, with these options."""
+        call = self._using.call(fn, *args, **kwargs)
+        return self._using.blocking(call).enqueue(*call.args, **call.kwargs)
 
 
 class PickledCall:
@@ -254,12 +348,37 @@ def _unknown(*_: Any, **__: Any) -> None:
     """Replaces a function that is only known by name here."""
 
 
+def _refuse_unusable(fn: Callable[..., Any]) -> None:
+    """ConfigError for functions that no worker could call for a result."""
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise ConfigError(
+            f"{fn!r} is a generator function, whose body would never run: return a list instead of yielding, or enqueue"
+            " one job for each item"
+        )
+    if not inspect.isfunction(fn):
+        return
+    owner = fn.__qualname__.rpartition(".")[0]
+    first = next(iter(inspect.signature(fn).parameters), None)
+    if owner and owner.rpartition(".")[2] != "<locals>" and first in ("self", "cls"):
+        raise ConfigError(
+            f"{fn.__qualname__} is a method without its object, which a worker does not have: use a function outside of"
+            " the class that makes the object"
+        )
+
+
 def _same_function(one: Any, other: Any) -> bool:
-    # A module that is imported again (a reload, or run as __main__ and imported) registers its own tasks again.
-    return one is other or (
-        getattr(one, "__qualname__", 1) == getattr(other, "__qualname__", 2)
-        and getattr(getattr(one, "__code__", None), "co_filename", 1)
-        == getattr(getattr(other, "__code__", None), "co_filename", 2)
+    # A module that is imported again (a reload, or run as __main__ and imported) registers its own tasks again. In a
+    # notebook or an interactive session, a task may be defined again.
+    interactive = not hasattr(sys.modules.get("__main__"), "__file__")
+    again = interactive and getattr(one, "__module__", 1) == getattr(other, "__module__", 2) == "__main__"
+    return (
+        one is other
+        or again
+        or (
+            getattr(one, "__qualname__", 1) == getattr(other, "__qualname__", 2)
+            and getattr(getattr(one, "__code__", None), "co_filename", 1)
+            == getattr(getattr(other, "__code__", None), "co_filename", 2)
+        )
     )
 
 
@@ -268,7 +387,9 @@ def named_function(name: str) -> tuple[str, str] | None:
 
     The name of a module may contain a hyphen, or begin with a digit.
     """
-    module, _, path = name.partition(":")
+    module, named, path = name.partition(":")
+    if not named:
+        return None
     return (module, path) if is_module(module) and all(part.isidentifier() for part in path.split(".")) else None
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
+from copy import copy
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 from ..codec import Arguments, Returns, opened
 from ..core.errors import ConfigError, InvalidJob
@@ -16,7 +17,11 @@ from ..core.validation import checked_name
 from .batch import batching
 from .context import Context
 from .handle import Blocking, BlockingHandle, Handle
-from .options import Codec, JobOptions, Options
+from .options import Codec, JobOptions, Options, name_of_codec
+from .unawaited import Enqueuing, coroutine_function
+
+if TYPE_CHECKING:
+    from .depends import Dependencies
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,6 +81,7 @@ class Task(Generic[P, R]):
         payload: bool = False,
         codec: Codec | None = None,
         result_codec: Codec | None = None,
+        default_codec: Codec | None = None,
         retention: float | timedelta | str | None = None,
         memory: int | str | None = None,
         batch: int | None = None,
@@ -102,30 +108,48 @@ class Task(Generic[P, R]):
                 f"task {name!r} is async and runs on the loop: remove run_in={run_in!r}, which is for plain functions"
             )
         self.memory = None if memory is None else _checked_memory(memory, self)
-        self.codec = codec
+        self.codec = codec = default_codec if codec is None else codec
         if codec is not None and not (hasattr(codec, "dumps") and hasattr(codec, "loads")):
             raise ConfigError(f"task {name!r}: a codec must have the methods dumps and loads, but {codec!r} does not")
-        self._result_codec = codec if result_codec is None else result_codec
+        self.result_codec = codec if result_codec is None else result_codec
         self.built_in = built_in
         self.retention = None if retention is None else parse("retention", retention)
         self.batch = batching(name, self.run_in, batch, wait)
         self.arguments = Arguments(fn, whole=payload, batch=self.batch is not None, context_type=Context)
+        self.dependencies: Dependencies | None = None
+        """What the worker makes for each call."""
+        if self.arguments.injected:
+            from .depends import dependencies_of  # late: most programs have no dependencies
+
+            self.dependencies = dependencies_of(fn, self.arguments.injected, batch=self.batch is not None)
         self.returns = Returns(fn, batch=self.batch is not None)
         if options.limit is not None:
             options.limit.check(self)
         self.__name__ = name
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
+        self.plain: Task[P, R] | None = None
+        """The same task with JSON if its codec is the app's default: for schedules, follow-ups and JSON jobs."""
+        if codec is not None and codec is default_codec and name_of_codec(codec) != "json":
+            plain = copy(self)
+            plain.codec = plain.result_codec = None
+            self.plain = plain
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        if missing := self.arguments.injected.keys() - kwargs:
+            raise TypeError(
+                f"{self.name}() was called directly, where no dependencies are made: pass"
+                f" {', '.join(f'{name}=…' for name in sorted(missing))}"
+            )
         return self.fn(*args, **kwargs)
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Store a job that calls this task with these arguments; durable after this returns."""
-        return await self.client.enqueue_call(self, self.options, args, kwargs)
+    @coroutine_function
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Handle[R]]:
+        """Store a job that calls this task with these arguments; durable once it is awaited."""
+        return Enqueuing(self.client.enqueue_call(self, self.options, args, kwargs), self.name, "enqueue")
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call that is not yet enqueued, for `enqueue_many`, flows and schedules."""
@@ -134,14 +158,16 @@ class Task(Generic[P, R]):
     def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
         """The same task with other options for the jobs enqueued through it.
 
-        `delay` in seconds or `at` an aware datetime: when it may start. `priority`: lower first. `key`: the same key
-        gives the same job. `connection`: enqueue inside your own transaction.
+        `delay` in seconds or `at` an aware datetime or seconds since 1970: when it may start. `priority`: lower first.
+        `key`: the same key gives the same job. `connection`: enqueue inside your own transaction.
 
         `unique`: one job for all calls with the same key (else the same arguments) "until_start" (until it is first
         claimed), "until_end" (until it ends), or for so many seconds from the first. `replace`: if the job with the key
         still waits, it gets these arguments and this due time. `debounce`: the same, due so many seconds after the last
         call, but at most `debounce_max` after the first. `expires`: the job is cancelled if it has not started by then,
-        in seconds or an aware datetime. `limit`: instead of the task's.
+        in seconds or an aware datetime. `limit`: instead of the task's. `on_success`, `on_dead`: a task (or
+        `task.using(…)`, or its name) whose job is stored when this one has succeeded, or is dead. Its argument is the
+        id of this job.
         """
         return Using(self, self.options.changed(options))
 
@@ -150,9 +176,14 @@ class Task(Generic[P, R]):
         """The same task for blocking code."""
         return self.client.sync.task(self, self.options)
 
+    def stored_as(self, codec: str) -> Task[P, R]:
+        """The task that decodes and encodes jobs with this stored codec."""
+        return self.plain if self.plain is not None and codec == "json" else self
+
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The payload of a call; InvalidJob names the argument that cannot be encoded."""
         if self.codec is not None:
+            self.arguments.refuse_injected(kwargs)
             return self._bytes(self.codec.dumps((args, kwargs)))
         return self.arguments.encode(args, kwargs)
 
@@ -165,6 +196,7 @@ class Task(Generic[P, R]):
                 f"task {self.name!r} has its own codec, so its arguments cannot be results of other jobs: remove"
                 " codec=, or pass plain values"
             )
+        self.arguments.refuse_injected(kwargs)
         return self._bytes(self.codec.dumps((tuple(opened(args)), opened(kwargs))))
 
     def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -176,18 +208,19 @@ class Task(Generic[P, R]):
         """A returned value as it is stored."""
         if value is None:
             return None
-        if self._result_codec is None:
+        if self.result_codec is None:
             return self.returns.encode(value)
-        return self._bytes(self._result_codec.dumps(value))
+        return self._bytes(self.result_codec.dumps(value))
 
     def _bytes(self, data: Any) -> bytes:
         if isinstance(data, bytes):
             return data
         raise InvalidJob(f"dumps() of the codec of task {self.name!r} must return bytes, not {type(data).__name__}")
 
-    def decode_result(self, data: bytes) -> R:
-        """A stored result as a value."""
-        return self._result_codec.loads(data) if self._result_codec is not None else self.returns.decode(data)
+    def decode_result(self, data: bytes, codec: str = "") -> R:
+        """A stored result as a value; `codec`: the stored one of its job."""
+        used = self.stored_as(codec)
+        return used.returns.decode(data) if used.result_codec is None else used.result_codec.loads(data)
 
 
 class Using(Generic[P, R]):
@@ -199,9 +232,12 @@ class Using(Generic[P, R]):
         self.task = task
         self.options = options
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    @coroutine_function
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Handle[R]]:
         """Store a job that calls the task with these arguments and options."""
-        return await self.task.client.enqueue_call(self.task, self.options, args, kwargs)
+        task = self.task
+        stored = task.client.enqueue_call(task, self.options, args, kwargs)
+        return Enqueuing(stored, f"{task.name}.using(…)", "enqueue")
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call that is not yet enqueued, for `enqueue_many`, flows and schedules."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import ExitStack
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
@@ -11,7 +12,8 @@ from typing import Any, Self
 from ..app import Holdfast, parts_of
 from ..core.errors import HoldfastError, JobNotFound
 from ..core.job import NewJob, State
-from ..worker import Worker
+from .calling_thread import BenchWorker, new_answer
+from .failures import failures_logged
 
 _under_way: ContextVar[tuple[str, ...]] = ContextVar("holdfast_inline", default=())
 """The jobs that are being run inline around this code, outermost first."""
@@ -25,7 +27,8 @@ class inline:  # noqa: N801  # a context manager that reads like a word
             assert handle.result() == "welcome"
 
     It is encoded as JSON, stored in the app's own store, passes its hooks, and is run by a worker of this process, so
-    that errors of a real run occur here too. A failed attempt is repeated at once, without its backoff. A job that is
+    that errors of a real run occur here too. In blocking code, plain functions run in the calling thread. A failed
+    attempt is logged with its traceback, and repeated at once, without its backoff. A job that is
     due later (`delay`, `at`, `Snooze`, a sleep), or waits for a signal or in a paused queue, is not run. Jobs that
     waited in the same queue before are run too. A job enqueued in your own transaction (`connection=`) is not run: it
     does not exist yet.
@@ -35,6 +38,7 @@ class inline:  # noqa: N801  # a context manager that reads like a word
         self._app = app
         self._parts = parts_of(app)
         self._before: Any = None
+        self._undo = ExitStack()
 
     def __enter__(self) -> Self:
         # Every enqueue passes here, except in the user's own transactions.
@@ -48,11 +52,19 @@ class inline:  # noqa: N801  # a context manager that reads like a word
             return ids
 
         enqueue["insert_all"] = insert_and_run
+        enqueue["only_on_loop"] = True
+        runtime = vars(self._parts.runtime)
+        if "new_answer" not in runtime:
+            runtime["new_answer"] = new_answer
+            self._undo.callback(runtime.pop, "new_answer")
+        self._undo.enter_context(failures_logged(self._parts.hooks))
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._undo.close()
         enqueue = vars(self._parts.enqueue)
         enqueue.pop("insert_all", None)
+        enqueue["only_on_loop"] = self._before is not None
         if self._before is not None:
             enqueue["insert_all"] = self._before
 
@@ -88,6 +100,6 @@ class inline:  # noqa: N801  # a context manager that reads like a word
             await self._app.retry(id)
         elif record.state != State.QUEUED:
             return False
-        await Worker(self._app, [record.queue], 1, until_idle=True).run()
+        await BenchWorker(self._app, [record.queue], 1, until_idle=True).run()
         after = await self._parts.handles.record(id)
         return (after.state, after.fence) != (State.QUEUED, record.fence)

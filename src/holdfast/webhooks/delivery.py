@@ -96,7 +96,7 @@ async def _post(hook: Webhook, body: bytes, headers: dict[str, str], *, anywhere
         if refused:
             reason = f"{', '.join(refused)} is not a public address; set HOLDFAST_PRIVATE_WEBHOOKS=on to allow it"
         elif isinstance(error, TimeoutError):
-            reason = f"no answer within {POST_TIMEOUT:g} s from the receiver"
+            reason = f"no answer within {POST_TIMEOUT:g} s from the receiver; see its log"
         else:
             reason = (
                 f"{type(error).__name__}: the receiver could not be reached, or did not answer with HTTP; check its URL"

@@ -86,13 +86,13 @@ class Webhooks:
     ) -> str:
         """Add a webhook; returns the key with which the receiver verifies signatures.
 
-        Other processes apply it within 10 seconds.
+        Other processes apply it within 20 seconds.
         """
         key = await self.key(name)
         hook = Webhook(
             checked_name(name, "webhook"),
-            _checked_url(url),
-            _checked_events(events),
+            _checked_url(url, name),
+            _checked_events(events, name),
             checked_names(queues, "queue") if queues else (),
             checked_names(tasks, "task") if tasks else (),
         )
@@ -160,7 +160,8 @@ class Feed:
             sending.cancel()
         if left:
             logger.error(
-                "webhooks for %d jobs were not sent: the store did not answer before the app closed", len(left)
+                "webhooks for %d jobs were not sent: the store did not answer before the app closed; check the store",
+                len(left),
             )
 
     def _on_event(self, event: JobEvent) -> None:
@@ -174,7 +175,8 @@ class Feed:
             return
         if len(self._sending) >= MAX_PENDING:
             logger.error(
-                "webhooks for job %s were not sent: those of %d other jobs already wait for the store (the maximum)",
+                "webhooks for job %s were not sent: those of %d other jobs already wait for the store (the maximum);"
+                " check the store",
                 event.job_id,
                 MAX_PENDING,
             )
@@ -247,7 +249,7 @@ def signature(key: bytes, id: str, timestamp: int, body: bytes) -> str:
     return "v1," + base64.b64encode(signed).decode()
 
 
-def _checked_url(url: Any) -> str:
+def _checked_url(url: Any, name: str) -> str:
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
         fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and len(url) <= URL_LIMIT
@@ -256,21 +258,23 @@ def _checked_url(url: Any) -> str:
         parts = urlsplit("")
     if not fine or not url.isascii() or not url.isprintable() or " " in url:
         raise ConfigError(
-            f"the webhook was not stored: its URL must be http(s)://HOST/… with at most {URL_LIMIT} ASCII characters"
+            f"webhook {name!r} was not stored: its URL must be http(s)://HOST/… with at most {URL_LIMIT} ASCII"
+            " characters"
         )
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise ConfigError(
-            "the webhook was not stored: its URL must have no user, password or #fragment; receivers verify the"
+            f"webhook {name!r} was not stored: its URL must have no user, password or #fragment; receivers verify the"
             " signature instead"
         )
     return url
 
 
-def _checked_events(events: Iterable[str] | None) -> tuple[str, ...]:
+def _checked_events(events: Iterable[str] | None, name: str) -> tuple[str, ...]:
     chosen = EVENTS if events is None else tuple(events)
-    unknown = [name for name in chosen if name not in EVENTS]
+    unknown = [each for each in chosen if each not in EVENTS]
     if unknown or not chosen:
         raise ConfigError(
-            f"the events of a webhook must be one or more of {', '.join(EVENTS)}, not {', '.join(unknown) or 'none'}"
+            f"webhook {name!r} was not stored: its events must be one or more of {', '.join(EVENTS)}, not"
+            f" {', '.join(unknown) or 'none'}"
         )
     return chosen

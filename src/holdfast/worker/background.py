@@ -18,6 +18,7 @@ import msgspec
 from ..core.errors import HoldfastError
 from ..observe.logs import log_file, set_up
 from . import state
+from .prefork import fork_workers
 from .processes.process_table import sweep
 from .service import Refusal, Service, ignore_signal
 from .supervisor import Supervisor
@@ -35,10 +36,11 @@ def supervise(service: Service, key: str, ready: Callable[[list[int]], None]) ->
         ready(pids)
 
     async def run() -> None:
-        await Supervisor(service, at_work).run()
+        await Supervisor(service, at_work, forked).run()
 
     try:
         sweep()
+        forked = fork_workers(service)
         asyncio.run(run())
     finally:
         mine.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from ..client.session import Session
+from ..client.watched_records import idle_pause
 from ..core.errors import HoldfastError, StoreLost
 from ..core.job import Record
 from ..core.operations import Ask, Claims, Holder
@@ -13,6 +14,7 @@ from ..observe.outages import REFUSALS
 from ..store.protocol import Listener
 from .dependency_release import DependencyRelease
 from .lease import Leases
+from .prefetch import Prefetch
 from .queue_rotation import QueueRotation
 from .slots import Slots
 
@@ -24,7 +26,7 @@ IDLE_POLL = 0.05
 
 
 class Claimer:
-    """Keeps the slots filled: claims as many jobs as there are free slots, never more.
+    """Keeps the slots filled: claims as many jobs as there are free slots, and those that `Prefetch` adds.
 
     A quarantined job (its process crashed while it ran) runs only with other quarantined jobs, and alone after a crash
     together with them. With `isolate_quarantined` it gets its own process and is claimed like any other. Otherwise,
@@ -38,6 +40,8 @@ class Claimer:
         leases: Leases,
         begin: Callable[[Record], None],
         *,
+        begin_ahead: Callable[[Record], None],
+        prefetch: Prefetch,
         poll: float,
         rotation: QueueRotation,
         until_idle: bool,
@@ -48,6 +52,8 @@ class Claimer:
         self._leases = leases
         self._holder: Holder = leases.holder
         self._begin = begin
+        self._begin_ahead = begin_ahead
+        self._prefetch = prefetch
         self._poll = poll
         self._until_idle = until_idle
         self._dependency_release = dependency_release
@@ -67,7 +73,8 @@ class Claimer:
             quiet = self._until_idle and await self._quiet()
             try:
                 await self._session.task_pauses.fresh()
-                claims = await self._leases.claim(self._ask(free), self._begin)
+                begin = self._begin_ahead if free > self._slots.free() else self._begin
+                claims = await self._leases.claim(self._ask(free), begin)
             except StoreLost:
                 raise  # the store will not come back: the worker ends
             except HoldfastError as error:
@@ -86,7 +93,7 @@ class Claimer:
                 continue
             if quiet and await self._quiet():
                 return
-            await listener.wait(self._pause(claims))
+            await listener.wait(self._pause(claims, idle_pause(self._poll, notified=listener.reliable)))
 
     async def _quiet(self) -> bool:
         """Whether nothing here can make a job ready. If so before and after an empty claim, the worker is done."""
@@ -98,7 +105,7 @@ class Claimer:
 
     def _free(self) -> int:
         draining = self._slots and self._draining_until > self._now()
-        return 0 if draining else self._slots.free()
+        return 0 if draining else self._prefetch.room()
 
     def _drain_for_quarantined(self, claims: Claims) -> None:
         lease, now = self._holder.lease, self._now()
@@ -111,8 +118,8 @@ class Claimer:
             self._draining_until = now + lease
             self._loop.call_later(lease, self._slots.freed.set)
 
-    def _pause(self, claims: Claims) -> float:
-        pause = self._poll if claims.due_in is None else min(self._poll, claims.due_in + 0.001)
+    def _pause(self, claims: Claims, poll: float) -> float:
+        pause = poll if claims.due_in is None else min(poll, claims.due_in + 0.001)
         return min(pause, IDLE_POLL) if self._until_idle else pause
 
     def _now(self) -> float:

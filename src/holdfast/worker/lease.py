@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 
 from ..client.claims import ManualClaims, confirmed
 from ..client.session import Session
@@ -12,8 +14,11 @@ from ..core.job import WAITING, Record
 from ..core.lifecycle import Outcome
 from ..core.operations import Ask, Change, Claims, HeartbeatReply, HeldClaim, Holder, Patch
 from .slots import Key, Slots
+from .unstarted import Unstarted
 
 logger = logging.getLogger("holdfast")
+RELEASE_FAILED = "release claims that have no running job; it tries again after a later heartbeat"
+CLEAR_FAILED = "undo the crash count of jobs that were recovered while it was alive; they may be quarantined"
 
 
 class Leases:
@@ -23,7 +28,15 @@ class Leases:
     is in transit. A claim of no such request can never arrive and is released. Both are decided on the worker's loop.
     """
 
-    def __init__(self, session: Session, claims: ManualClaims, slots: Slots, holder: Holder) -> None:
+    def __init__(
+        self,
+        session: Session,
+        claims: ManualClaims,
+        slots: Slots,
+        holder: Holder,
+        unstarted: Unstarted | None = None,
+    ) -> None:
+        self._unstarted = unstarted
         self._session = session
         self._claims = claims
         self._slots = slots
@@ -39,9 +52,10 @@ class Leases:
         """Claim jobs and begin to run them."""
         self._unanswered.add(ask.token)
         try:
-            claims = await confirmed(self._session, ask)
-            for record in claims.records:
-                begin(record)
+            with nullcontext() if self._unstarted is None else self._unstarted.requesting(ask.token):
+                claims = await confirmed(self._session, ask)
+                for record in claims.records:
+                    begin(record)
         finally:
             self._unanswered.discard(ask.token)
         return claims
@@ -78,7 +92,7 @@ class Leases:
             task = self._loop.create_task(self._clear(lost))
             self._clearing.add(task)
             task.add_done_callback(self._clearing.discard)
-            task.add_done_callback(self._log_failure)
+            task.add_done_callback(partial(self._log_failure, CLEAR_FAILED))
         for key, one in held.items():
             if one.cancel and (run := runs.get(key)) is not None and run.why is None:
                 run.stop("cancel")
@@ -105,7 +119,7 @@ class Leases:
         old = [key for key, since in self._strays.items() if now - since > self.holder.lease / 6]
         if old and (self._releasing is None or self._releasing.done()):
             self._releasing = self._loop.create_task(self._release(old))
-            self._releasing.add_done_callback(self._log_failure)
+            self._releasing.add_done_callback(partial(self._log_failure, RELEASE_FAILED))
 
     async def _release(self, keys: list[Key]) -> None:
         records = await self._session.store.get([id for id, _ in keys])
@@ -114,11 +128,6 @@ class Leases:
             if record is not None and mine:
                 await self._claims.settle(record, Outcome.released())
 
-    def _log_failure(self, task: asyncio.Task[None]) -> None:
+    def _log_failure(self, text: str, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.warning(
-                "worker %s could not correct its claims in the store; claims without a running job are released after a"
-                " later heartbeat: %s",
-                self.holder.id,
-                error,
-            )
+            logger.warning("worker %s could not %s: %s", self.holder.id, text, error)

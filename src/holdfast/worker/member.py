@@ -1,4 +1,4 @@
-"""One worker process under a supervisor: `python -m holdfast.worker.member OPTIONS CONTROL_FD`.
+"""One worker process under a supervisor: forked, or `python -m holdfast.worker.member OPTIONS CONTROL_FD UNSTARTED_FD`.
 
 1. Sends its supervisor its identity before it claims anything, and a status every second.
 2. SIGTERM stops it gracefully, a second one at once; SIGUSR1 lets its jobs finish without a time limit.
@@ -27,6 +27,7 @@ from ..observe.logs import flush, reopen, set_up
 from ..observe.tally import Tally
 from .processes.process_table import sweep
 from .service import Refusal, Service, StatusMessage, ignore_signal, resident
+from .unstarted import Unstarted
 from .worker import Worker
 
 TICK = 1.0
@@ -36,7 +37,7 @@ TICK = 1.0
 class Member:
     """A worker and its connection to the supervisor."""
 
-    def __init__(self, service: Service, connection: socket.socket) -> None:
+    def __init__(self, service: Service, connection: socket.socket, unstarted: Unstarted) -> None:
         self._service = service
         self._connection = connection
         self._app = service.app()
@@ -49,6 +50,7 @@ class Member:
             grace=service.grace,
             isolate_quarantined=service.application is not None,
             supervised=True,
+            unstarted=None if service.max_jobs else unstarted,  # claims count as jobs there
         )
         self._taken = 0
         self._leaving: str | None = None
@@ -135,9 +137,18 @@ def main() -> None:
     set_up(service.log_level, service.log_format)
     connection = socket.socket(fileno=int(sys.argv[2]))
     os.set_inheritable(connection.fileno(), False)
+    memory = int(sys.argv[3])
+    unstarted = Unstarted(memory)
+    os.close(memory)
+    work(service, connection, unstarted)
+
+
+def work(service: Service, connection: socket.socket, unstarted: Unstarted) -> None:
+    """Run a worker in this process, and exit."""
+    signal.signal(signal.SIGHUP, ignore_signal)
     sweep()
     try:
-        member = Member(service, connection)
+        member = Member(service, connection, unstarted)
         with asyncio.Runner(loop_factory=member.loop_factory()) as runner:
             runner.run(member.serve())
     except HoldfastError as error:

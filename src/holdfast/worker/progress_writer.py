@@ -27,7 +27,10 @@ class ProgressWriter:
         clock: Clock,
         transact: Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None = None,
         flows: Flows | None = None,
+        *,
+        state: Any = None,
     ) -> None:
+        self._state = state
         self._write = write
         self._clock = clock
         self._flows = flows
@@ -47,6 +50,7 @@ class ProgressWriter:
             progress_soon=self._progress,
             transact=self._transact,
             flows=self._flows,
+            state=self._state,
         )
 
     def _progress(self, context: Context) -> None:

@@ -16,25 +16,26 @@ class Scheduler:
         self._schedules = schedules
         self._outages = session.outages
         self._poll = poll
-        session.watched.watch(KIND)
+        self._changes = session.watched.changes(KIND, poll)
         self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
         self._task.cancel()
+        self._changes.close()
 
     async def _run(self) -> None:
         declared = False
         while True:
-            pause = self._poll
+            pause = self._changes.pause
             try:
                 if not declared:
                     await self._schedules.declare()
                     declared = True
-                soon = await self._schedules.make_due_runs(self._poll / 2)
+                soon = await self._schedules.make_due_runs(self._changes.max_age)
                 # Other processes may have changed the schedules: check at least once per poll interval.
                 pause = pause if soon is None else min(pause, soon)
             except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next round may work
                 pause = self._outages.failed("schedules", error, self._poll)
             else:
                 self._outages.worked("schedules")
-            await asyncio.sleep(pause)
+            await self._changes.wait(pause)

@@ -21,6 +21,10 @@ class Service(msgspec.Struct, frozen=True, omit_defaults=True):
 
     count: int = 1
     application: str | None = None
+    imports: tuple[str, ...] = ()
+    """Modules that define its tasks."""
+    engine: str = ""
+    """The name of its store, such as `sqlite`."""
     shell: bool = False
     pass_env: tuple[str, ...] | None = None
     """Environment variables that shell jobs get; None: the app's setting."""
@@ -46,7 +50,7 @@ class Service(msgspec.Struct, frozen=True, omit_defaults=True):
         from ..app import Holdfast, parts_of
         from ..loading import load_app
 
-        app = Holdfast() if self.application is None else load_app(self.application)
+        app = Holdfast() if self.application is None else load_app(self.application, self.imports)
         if self.shell or self.application is None:
             from .run.shell import allow_shell
 

@@ -14,7 +14,7 @@ from ..client.claims import ManualClaims
 from ..client.session import Session
 from ..core.errors import HoldfastError, PayloadTooLarge, StoreLost
 from ..core.job import Record
-from ..core.lifecycle import Outcome
+from ..core.lifecycle import Outcome, note_refusal
 from ..core.operations import Settlement
 from ..observe.events import Events
 from ..store.protocol import Transacting
@@ -24,12 +24,16 @@ from .run import Run
 from .slots import Slots
 
 logger = logging.getLogger("holdfast")
+OUTCOME_WAIT = 0.005
+"""Seconds, at most, for which an outcome waits for others, while threads have enough to do."""
 
 
 class Settler:
     """Writes the outcomes of runs. Writes of many runs share commits with each other and with the next claim."""
 
-    def __init__(self, session: Session, claims: ManualClaims, events: Events, slots: Slots) -> None:
+    def __init__(
+        self, session: Session, claims: ManualClaims, events: Events, slots: Slots, wait: Callable[[], bool]
+    ) -> None:
         self._session = session
         self._claims = claims
         self._events = events
@@ -39,6 +43,9 @@ class Settler:
         self._outages = session.outages
         self._loop = asyncio.get_running_loop()
         self._given_up = False
+        self._wait = wait
+        """Whether outcomes may wait for others."""
+        self._held: list[tuple[Settlement, Callable[[bool | HoldfastError], None]]] = []
 
     def give_up(self) -> None:
         """The worker ends and its app may be closed: jobs with unwritten outcomes are left to recovery."""
@@ -46,6 +53,8 @@ class Settler:
 
     def settle(self, run: Run, outcome: Outcome) -> None:
         """A run has ended: free its slot and write its outcome."""
+        if run.ahead is not None:
+            run.ahead.take()
         if not self._slots.remove(run):
             return
         if run.context is not None and run.context.completed:
@@ -57,6 +66,8 @@ class Settler:
         else:
             if run.context is not None and (note := run.context.progress_note()) is not None:
                 self._commit.note_soon(note)  # its last progress
+            if outcome.kind == "refused" and (note := note_refusal(run.record)) is not None:
+                self._commit.note_soon(note)
             self._slots.settling.add(run.key)
             self._write(run, self._end(run.record, outcome))
 
@@ -64,7 +75,17 @@ class Settler:
         return self._claims.settlement(self._session, record, outcome)
 
     def _write(self, run: Run, end: Settlement) -> None:
-        self._commit.settle_soon(end, partial(self._answered, run, end))
+        self._held.append((end, partial(self._answered, run, end)))
+        if not self._wait():
+            self.flush()
+        elif len(self._held) == 1:
+            self._loop.call_later(OUTCOME_WAIT, self.flush)
+
+    def flush(self) -> None:
+        """Write the outcomes that wait for others."""
+        held, self._held = self._held, []
+        for end, answered in held:
+            self._commit.settle_soon(end, answered)
 
     def _answered(self, run: Run, end: Settlement, answer: bool | HoldfastError) -> None:
         if isinstance(answer, StoreLost):

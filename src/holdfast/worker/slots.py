@@ -34,9 +34,9 @@ class Slots:
     def __bool__(self) -> bool:
         return bool(self.runs)
 
-    def free(self) -> int:
-        """How many jobs may be claimed now; 0 while quarantined jobs run in this process."""
-        return 0 if self._quarantined else self.size - len(self.runs) + self._batch_extra - self.owed
+    def free(self, ahead: int = 0) -> int:
+        """How many jobs may be claimed now, so many ahead; 0 while quarantined jobs run in this process."""
+        return 0 if self._quarantined else self.size + ahead - len(self.runs) + self._batch_extra - self.owed
 
     def add(self, run: Run) -> None:
         """A claim takes a slot."""

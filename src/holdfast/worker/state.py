@@ -39,7 +39,8 @@ def folder() -> Path:
     """The folder of the state files: XDG_STATE_HOME/holdfast, else a private folder in the temporary directory."""
     base = os.environ.get("XDG_STATE_HOME")
     home = Path(base) if base else Path.home() / ".local" / "state"
-    for place in (home / "holdfast", Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"):
+    places = home / "holdfast", Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+    for place in places:
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             about = place.lstat()
@@ -51,7 +52,8 @@ def folder() -> Path:
             if os.access(place, os.W_OK):
                 return place
     raise ConfigError(
-        "there is no private, writable folder for the state file of the supervisor: set XDG_STATE_HOME to such a folder"
+        f"neither {places[0]} nor {places[1]} can be a private, writable folder for the state file of the supervisor:"
+        " set XDG_STATE_HOME to a folder of this user"
     )
 
 

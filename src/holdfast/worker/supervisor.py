@@ -19,7 +19,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -32,10 +33,13 @@ from ..core.errors import HoldfastError, StoreLost
 from ..core.operations import Holder
 from ..observe.logs import reopen
 from ..observe.outages import Outages
+from ..store.protocol import HeartbeatOnly, Replicated
 from .gauges import Gauges
+from .prefork import Forked
 from .processes import process_table
 from .processes.adopt import Adopted, become_subreaper
 from .service import Service, StatusMessage
+from .unstarted import Unstarted, shared_memory
 
 logger = logging.getLogger("holdfast")
 EARLY_CRASH = 5.0
@@ -48,18 +52,23 @@ CHILDREN_EVERY = 0.5
 """Seconds between two checks of the workers."""
 UNRESPONSIVE = 10.0
 """Seconds without a message after which a worker with an overdue job is killed."""
+SILENT = 3.0
+"""Seconds without a message after which the store is asked for a worker's jobs, which may become overdue."""
 OVERDUE = 5.0
 """Seconds beyond its timeout after which a job is overdue: its worker should have ended it."""
 KILL_AFTER = 20.0
 """Seconds beyond the grace period after which a worker that did not stop is killed."""
 
 
+Started = tuple[subprocess.Popen[bytes] | Forked, socket.socket, Unstarted]
+"""A worker process, the connection to it, and the memory shared with it."""
+
+
 class Child:
     """One worker process and its last status."""
 
-    def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket, now: float) -> None:
-        self.process = process
-        self.connection = connection
+    def __init__(self, started: Started, now: float) -> None:
+        self.process, self.connection, self.unstarted = started
         self.started = self.last_message = now
         self.holder: Holder | None = None
         self.leaving: str | None = None
@@ -98,17 +107,30 @@ class Supervisor:
     """Runs until its workers have ended and are not restarted.
 
     `ready` is called with the process ids of the first workers once all have started. If one crashes before it has
-    registered, the supervisor gives up; a worker that crashes later is replaced.
+    registered, the supervisor gives up; a worker that crashes later is replaced. `forked`: the first workers.
     """
 
-    def __init__(self, service: Service, ready: Callable[[list[int]], None], clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        ready: Callable[[list[int]], None],
+        forked: Sequence[Started] = (),
+        clock: Clock | None = None,
+    ) -> None:
         self._service = service
+        self._forked = list(forked)
         self._ready = ready
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._children: list[Child] = []
         self._first: list[Child] = []
         self._app: Holdfast | None = None
+        """Opened when it is needed if there is `_light`, else for the first heartbeat."""
+        self._light: HeartbeatOnly | None = None
+        """Sends heartbeats to a store that would have a copy of all jobs here."""
+        self._opening: asyncio.Task[None] | None = None
+        self._recoveries = 0
+        """Recoveries in progress."""
         self._url: str | None = None
         self._stops = 0
         self._kill_at: float | None = None
@@ -160,6 +182,8 @@ class Supervisor:
             await asyncio.wait(helpers)
             if self._gauges is not None:
                 await self._gauges.close()
+            if self._light is not None:
+                await self._light.close()
             if self._app is not None:
                 await self._app.close()
         if self._failed is not None:
@@ -168,18 +192,34 @@ class Supervisor:
     # -- children
 
     def _spawn(self) -> Child:
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        command = [sys.executable, "-m", "holdfast.worker.member", msgspec.json.encode(self._service).decode()]
-        # Its own process group: Ctrl-C in the terminal reaches only the supervisor.
-        process = subprocess.Popen(
-            [*command, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
-        )
-        theirs.close()
-        child = Child(process, ours, self._clock.monotonic())
+        started = self._forked.pop(0) if self._forked else self._start()
+        started[1].setblocking(False)
+        child = Child(started, self._clock.monotonic())
         self._children.append(child)
-        self._loop.add_reader(ours, self._receive, child)
+        self._loop.add_reader(child.connection, self._receive, child)
+        with suppress(OSError):  # it has ended; `_check_workers` handles it
+            child.connection.send(b"\n")  # a forked worker waits for it
         return child
+
+    def _start(self) -> Started:
+        ours, theirs = socket.socketpair()
+        memory = shared_memory()
+        command = [sys.executable, "-m", "holdfast.worker.member", msgspec.json.encode(self._service).decode()]
+        try:
+            # Its own process group: Ctrl-C in the terminal reaches only the supervisor.
+            process = subprocess.Popen(
+                [*command, str(theirs.fileno()), str(memory)],
+                pass_fds=[theirs.fileno(), memory],
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+            )
+            return process, ours, Unstarted(memory)
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(memory)
 
     def _receive(self, child: Child) -> None:
         messages = child.messages()
@@ -217,8 +257,11 @@ class Supervisor:
         if self._app is None and message.url is not None and not message.url.startswith("memory:"):
             try:
                 self._app = Holdfast(message.url, max_crashes=message.max_crashes)
+                store = parts_of(self._app).runtime.store
                 if self._gauges is not None:
                     self._gauges.watch(parts_of(self._app))
+                elif isinstance(store, Replicated):
+                    self._light = store.heartbeat_only()
             except HoldfastError as error:
                 logger.warning(
                     "the supervisor cannot open the store, so jobs of a crashed worker are recovered only when its"
@@ -278,10 +321,16 @@ class Supervisor:
             if hopeless or isinstance(child.refused, StoreLost):
                 # It cannot start, or the store is lost: give up instead of restarting for ever.
                 self._give_up(child.refused or HoldfastError("the workers did not start: read the log of the workers"))
+        early = child.leaving is None and self._clock.monotonic() - child.started < EARLY_CRASH
+        if not early:
+            self._crashes = 0
+            try:
+                self._replace(child)  # first: it loads its store while the claims are recovered
+            except OSError as error:
+                logger.warning("no worker process could be started, will retry: %s", error)
+                early = True
         held = await self._recover(child)
-        if self._stops or child.leaving == "drained":
-            return
-        if child.leaving is None and self._clock.monotonic() - child.started < EARLY_CRASH:
+        if early and not self._stops:
             self._crashes += 1
             pause = pause_after(self._crashes, held)
             logger.warning(
@@ -290,12 +339,14 @@ class Supervisor:
                 pause,
             )
             await asyncio.sleep(pause)
-        else:
-            self._crashes = 0
-        if not self._stops:
-            successor = self._spawn()
-            if child.holder is None:  # restarted by a reload before it had registered
-                self._first = [successor if one is child else one for one in self._first]
+            self._replace(child)
+
+    def _replace(self, child: Child) -> None:
+        if self._stops or child.leaving == "drained":
+            return
+        successor = self._spawn()
+        if child.holder is None:  # restarted by a reload before it had registered
+            self._first = [successor if one is child else one for one in self._first]
 
     def _give_up(self, why: HoldfastError) -> None:
         self._failed = self._failed or why
@@ -306,19 +357,26 @@ class Supervisor:
         """Recover the claims of a worker that ended; returns the number of jobs."""
         if child.holder is None or self._app is None:
             return 0
-        for _ in range(3):
-            try:
-                async with self._heartbeat_lock:  # a late heartbeat would renew its lease
-                    claims = parts_of(self._app).claims
-                    held = await claims.recover(holder=child.holder.id)
-                    await claims.leave([child.holder.id])
-            except HoldfastError as error:
-                self._outages.failed("recovery", error)
-                await asyncio.sleep(0.5)
-            else:
-                self._outages.worked("recovery")
-                return held
-        return 0
+        self._recoveries += 1
+        try:
+            for _ in range(3):
+                try:
+                    await self._app.open()  # loading all jobs must not delay heartbeats
+                    async with self._heartbeat_lock:  # a late heartbeat would renew its lease
+                        claims = parts_of(self._app).claims
+                        held = 0
+                        while some := await claims.recover(holder=child.holder.id, unstarted=child.unstarted.covers):
+                            held += some
+                        await claims.leave([child.holder.id])
+                except HoldfastError as error:
+                    self._outages.failed("recovery", error)
+                    await asyncio.sleep(0.5)
+                else:
+                    self._outages.worked("recovery")
+                    return held
+            return 0
+        finally:
+            self._recoveries -= 1
 
     # -- heartbeats
 
@@ -342,9 +400,23 @@ class Supervisor:
             await asyncio.sleep(pause)
 
     async def _heartbeat_for(self, app: Holdfast, live: list[Child]) -> None:
+        holders = [child.holder for child in live if child.holder is not None]
+        if self._light is not None:
+            await self._light.heartbeat(holders)
+            now = self._clock.monotonic()
+            if all(now - child.last_message < SILENT for child in live):
+                self._opening = None
+                if not self._recoveries:
+                    await app.close()
+                return
+            self._opening = self._opening or self._loop.create_task(app.open())
+            if not self._opening.done():  # loading all jobs must not delay heartbeats
+                return
+            opening, self._opening = self._opening, None  # if it has failed, the next round tries again
+            await opening
         await app.open()
         session = await parts_of(app).runtime.opened()
-        heartbeats = await session.store.heartbeat([child.holder for child in live if child.holder is not None])
+        heartbeats = await session.store.heartbeat(holders)
         for child, heartbeat in zip(live, heartbeats, strict=True):
             now, before = self._clock.monotonic(), child.held_since
             child.held_since = {

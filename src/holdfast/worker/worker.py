@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import signal
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +20,9 @@ from ..core.job import SHELL_TASK, Record
 from ..core.lifecycle import Outcome
 from ..core.operations import Holder
 from ..core.settings import ASYNC_CONCURRENCY, DEFAULT_CONCURRENCY, DEFAULT_LEASE, LONG_LEASE, parse
+from ..core.url import redact
 from ..core.validation import checked_names
-from ..loading import address_of, refuse_while_loading
+from ..loading import address_of, import_tasks, refuse_while_loading
 from ..observe import traces
 from ..observe.outages import REFUSALS
 from ..store.protocol import Transacting
@@ -29,13 +32,18 @@ from .batch import Batches
 from .claim import Claimer
 from .dependency_release import DependencyRelease
 from .lease import Leases
+from .loop_guard import LoopGuard
 from .maintenance import Maintenance
+from .prefetch import Prefetch
 from .progress_writer import ProgressWriter
 from .queue_rotation import QueueRotation
 from .run import Batch, Run, Runner
+from .run.thread import Threads
 from .scheduler import Scheduler
 from .settle import Settler, transacting
 from .slots import Slots
+from .unserved_queues import UnservedQueues
+from .unstarted import Unstarted
 
 if TYPE_CHECKING:
     from ..client.session import Session
@@ -44,8 +52,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast")
 CANCEL_GRACE = 2.0
 """Seconds that a cancelled coroutine gets to end before its claim is released without it."""
+MAX_CLEAN_UP = 60.0
+"""Seconds after the stop in which dependencies are cleaned up, if the grace period is longer."""
 RELEASE_SECONDS = CANCEL_GRACE + 1.5
-"""Seconds after the grace period in which jobs are released and the process ends, if the store answers."""
+"""Seconds after the grace period until the process has ended, if the store answers and no cleanup hangs."""
 
 
 class Worker:
@@ -53,7 +63,8 @@ class Worker:
 
     `isolate_quarantined`: a job whose process crashed runs next in a fresh process, which must be able to import the
     app; otherwise it waits until this process is idle. `supervised`: the supervisor recovers the claims of this process
-    after a crash; otherwise any worker of this machine does that can prove its end.
+    after a crash; otherwise any worker of this machine does that can prove its end. `unstarted`: shared with the
+    supervisor, so that jobs can be claimed ahead of free slots (`prefetch.py`).
 
     1. Claims as many jobs as it has free slots, woken by notifications or by polling (`claim.py`).
     2. Runs each: async tasks on the loop, functions in threads (`run/`); a batch task in one call (`batch.py`).
@@ -66,6 +77,10 @@ class Worker:
 
     heartbeat_class = Heartbeat
     """The class that sends heartbeats: a simulation without threads replaces it."""
+    guard_class = LoopGuard
+    """The class that warns of a blocked loop; replaced likewise."""
+    threads_class = Threads
+    """The class that calls plain functions: tests call them in their own thread."""
 
     def __init__(
         self,
@@ -79,6 +94,7 @@ class Worker:
         until_idle: bool = False,
         isolate_quarantined: bool = False,
         supervised: bool = False,
+        unstarted: Unstarted | None = None,
     ) -> None:
         self.app = app
         self._parts = parts_of(app)
@@ -91,20 +107,30 @@ class Worker:
         self._until_idle = until_idle
         self._isolate_quarantined = isolate_quarantined
         self._supervised = supervised
+        self._unstarted = unstarted
         self.holder: Holder | None = None
         """The identity of this worker in the store, once it runs."""
         self._stops = 0
+        self._hurry = asyncio.Event()
+        """Set by the second stop."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: Session
 
     async def run(self) -> None:
         """Run jobs until stopped (with `until_idle`: until no job is ready)."""
         refuse_while_loading()
+        import_tasks(self.app)
         parts = self._parts
-        runtime, registry, claims, events = parts.runtime, parts.registry, parts.claims, parts.events
-        await runtime.open()
+        await parts.runtime.open()
         if self._stops:
             return
+        async with parts.hooks.life() as state:
+            await self._work(state)
+
+    async def _work(self, state: Any) -> None:
+        """Run jobs until stopped. `state`: what the app's lifespan has yielded."""
+        parts = self._parts
+        runtime, registry, claims, events = parts.runtime, parts.registry, parts.claims, parts.events
         session, loop = await runtime.opened(), asyncio.get_running_loop()
         if session.loop is not loop:
             raise ConfigError("the app is open on another event loop: run the worker on that loop, or with its own app")
@@ -130,21 +156,28 @@ class Worker:
         self._slots = Slots(size, isolate_quarantined=apart)
         limits = lambda: (session.settings.max_payload, session.settings.max_output)  # noqa: E731  # as they are then
         progress = ProgressWriter(
-            session.commit.note, limits, session.clock, transacting(session, claims, registry), parts.flows
+            session.commit.note,
+            limits,
+            session.clock,
+            transacting(session, claims, registry),
+            parts.flows,
+            state=state,
         )
         self._runner = Runner(
             session,
             registry,
             parts.hooks,
             events,
-            threads=size,
+            threads=self.threads_class(size, session.clock),
             new_context=progress.context,
             with_results=parts.flows.with_results,
-            address=lambda: address_of(self.app),
+            address=lambda: (address_of(self.app), parts.imports),
             isolate_quarantined=apart,
         )
-        self._settler = Settler(session, claims, events, self._slots)
-        leases = Leases(session, claims, self._slots, holder)
+        plain = not parts.hooks.around_run and traces.tracer() is None  # both begin on the loop, before the thread
+        self._prefetch = Prefetch(session.clock, self._runner.threads, self._slots, self._unstarted if plain else None)
+        self._settler = Settler(session, claims, events, self._slots, self._prefetch.enough)
+        leases = Leases(session, claims, self._slots, holder, self._unstarted)
         self._batches = Batches(session, leases, self._runner.call_together, self._begin, poll=poll)
         self._stopping = asyncio.Event()
         self._dependency_release = DependencyRelease(session, parts.flows.release(session), poll)
@@ -153,6 +186,8 @@ class Worker:
             self._slots,
             leases,
             self._begin,
+            begin_ahead=self._begin_ahead,
+            prefetch=self._prefetch,
             poll=poll,
             rotation=rotation,
             until_idle=self._until_idle,
@@ -166,17 +201,27 @@ class Worker:
             session.give_way,
             outages=session.outages,
         )
-        listener = session.store.listen([f"queue/{name}" for name in queues])
+        later = () if self._weights else (WEBHOOKS,)  # in the rotation from the first webhook on
+        listener = session.store.listen([f"queue/{name}" for name in (*queues, *later)])
         self._loop = loop
         if self._stops:
             self._stopping.set()
         self._ended = asyncio.Event()
         runtime.before_close.add(self._end)
         heartbeat.start()
-        maintenance = Maintenance(session, claims, poll, min(RECOVERY_DELAY, 3 * poll))
+        maintenance = Maintenance(session, claims, poll, min(RECOVERY_DELAY, 3 * poll), lease=lease)
         scheduler = Scheduler(parts.schedules, session, poll)
+        unserved = UnservedQueues(parts.inspection, session)
+        self._guard = self.guard_class(lambda: bool(self._slots))
         claiming, stopped = asyncio.create_task(claimer.run(listener)), asyncio.create_task(self._stopping.wait())
-        events.worker_started(holder.id, queues, size)
+        own = tuple(sorted(name for name, task in registry.tasks.items() if not task.built_in))
+        if not own:
+            logger.warning(
+                "%r has no tasks, so this worker runs only functions that jobs name; import the modules that define its"
+                " tasks: Holdfast(imports=[…]), -I MODULE or --discover PACKAGE",
+                self.app,
+            )
+        events.worker_started(holder, redact(parts.url), own)
         try:
             await asyncio.wait([claiming, stopped], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -189,9 +234,33 @@ class Worker:
                 listener.close()
                 maintenance.stop()
                 scheduler.stop()
+                unserved.stop()
+                self._guard.stop()
                 await self._finish_leaving(loop.create_task(self._leave(claiming, heartbeat, leases, grace)))
         if not claiming.cancelled():
             claiming.result()
+
+    def run_sync(self) -> None:
+        """Run jobs until stopped, for blocking programs. In the main thread, SIGINT and SIGTERM stop it gracefully."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise ConfigError("run_sync() was called on a running event loop: await worker.run() instead")
+        asyncio.run(self._run_until_signal())
+
+    async def _run_until_signal(self) -> None:
+        loop, signals = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+        own = signals if threading.current_thread() is threading.main_thread() else ()
+        for number in own:
+            loop.add_signal_handler(number, self.stop)
+        try:
+            async with self.app:
+                await self.run()
+        finally:
+            for number in own:
+                loop.remove_signal_handler(number)
 
     async def _register(self, holder: Holder) -> None:
         """Send the first heartbeat. If the store refuses it, this worker could keep no claim and ends."""
@@ -209,12 +278,13 @@ class Worker:
                 await asyncio.shield(leaving)
             except asyncio.CancelledError:
                 self._stops += 2
+                self._hurry.set()
                 self._slots.quiet.set()
         leaving.result()
 
     async def _leave(self, claiming: asyncio.Task[None], heartbeat: Heartbeat, leases: Leases, grace: float) -> None:
         """Let running jobs end or release them, close everything, and deregister."""
-        holder = leases.holder.id
+        holder, deadline = leases.holder.id, asyncio.get_running_loop().time() + min(grace, MAX_CLEAN_UP)
         try:
             await asyncio.wait([claiming])
             self._batches.stop()
@@ -227,9 +297,27 @@ class Worker:
         except HoldfastError as error:
             logger.warning("worker %s could not deregister; its lease will expire: %s", holder, error)
         finally:
-            self._parts.runtime.before_close.discard(self._end)
-            self._ended.set()
-            self._parts.events.worker_stopped(holder)
+            try:
+                await self._clean_up(deadline)
+            finally:
+                self._parts.runtime.before_close.discard(self._end)
+                self._ended.set()
+                self._parts.events.worker_stopped(holder)
+
+    async def _clean_up(self, deadline: float) -> None:
+        """Clean up dependencies in the rest of the grace period, or until a second stop; then cancel what is left."""
+        loop = asyncio.get_running_loop()
+        cleaning, hurry = loop.create_task(self._runner.clean_up()), loop.create_task(self._hurry.wait())
+        if self._stops < 2:
+            rest = max(0.0, deadline - loop.time() - CANCEL_GRACE)
+            await asyncio.wait([cleaning, hurry], timeout=rest, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        await asyncio.wait([cleaning], timeout=CANCEL_GRACE)
+        if not cleaning.done():
+            self._runner.interrupt_clean_up()
+            await asyncio.wait([cleaning], timeout=CANCEL_GRACE)
+        if not cleaning.cancel():  # else it ignores its cancellation
+            cleaning.result()
 
     def stop(self) -> None:
         """First call: claim no more jobs, let running ones finish within the grace period. Second: release them now.
@@ -254,26 +342,37 @@ class Worker:
     @property
     def active(self) -> int:
         """How many jobs run here now."""
-        return 0 if self.holder is None else len(self._slots.runs)
+        return 0 if self.holder is None else sum(run.started for run in list(self._slots.runs.values()))
 
     @property
     def idle(self) -> bool:
         """Whether nothing runs and no settlement is pending."""
-        return not self._slots.runs and not self._slots.settling
+        return self.holder is None or (not self._slots.runs and not self._slots.settling)
 
     def _stop(self) -> None:
         self._stops += 1
         self._stopping.set()
         if self._stops > 1:
+            self._hurry.set()
             self._slots.quiet.set()
 
-    def _begin(self, record: Record, batch: Batch | None = None) -> None:
+    def _begin_ahead(self, record: Record) -> None:
+        """Begin a job of a claim for more jobs than slots: if none is free, it waits for a thread."""
+        self._begin(record, ahead=self._slots.free() <= 0)
+
+    def _begin(self, record: Record, batch: Batch | None = None, *, ahead: bool = False) -> None:
         run, starts = Run(record, self._session.clock.monotonic()), self._session.may_start(record)
         task = self._parts.registry.tasks.get(record.task)
-        if task is not None and task.batch is not None and starts:
+        unwanted = ahead and starts and not self._prefetch.keep(run, task)
+        if task is not None and task.batch is not None and starts and not unwanted:
             (batch or self._batches.place(record, task)).add(run)
         self._slots.add(run)
         self._parts.events.claimed(record)
+        if unwanted:
+            self._settler.settle(run, Outcome.released())
+            return
+        if task is not None and task.run_in == "loop":
+            self._guard.watch()
         run.runner = asyncio.create_task(self._run(run) if starts else self._refuse(run))
 
     async def _refuse(self, run: Run) -> None:
@@ -287,8 +386,12 @@ class Worker:
             else:
                 outcome = await traces.running(run.record, self._runner.run(run), tracer)
         except BaseException as error:  # an internal error must not keep a claim and its slot for ever
-            logger.exception("internal error of Holdfast while running job %s; this attempt fails", run.record.id)
+            logger.exception(
+                "internal error of Holdfast while running job %s; this attempt fails: report the traceback",
+                run.record.id,
+            )
             outcome = Outcome.failed(f"{type(error).__name__}: {error}")
+        self._prefetch.ran(run)
         if run.batch is not None:
             run.batch.leave(run)
         self._settler.settle(run, outcome)
@@ -314,6 +417,7 @@ class Worker:
             # A thread, or a coroutine that ignored its cancellation: the job is released without it.
             run.why = "release"
             self._settler.settle(run, Outcome.released())
+        self._settler.flush()
         await self._session.commit.drain()
         if slots.settling:
             # The store does not answer: wait for finished jobs, up to a limit.

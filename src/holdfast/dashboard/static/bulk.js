@@ -28,6 +28,7 @@ const REASONS = {
   flow: "needed by a flow, or a flow with nothing to retry",
   key: "with the key of another unfinished job",
   damaged: "damaged",
+  follow_up: "with a follow-up that cannot be stored",
   refused: "refused",
   scope: "outside the token's scope",
 };

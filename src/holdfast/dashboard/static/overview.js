@@ -254,6 +254,11 @@ function attention({ stats, workers, errors, hour }) {
   const serving = workers.filter((one) => one.kind === "worker");
   for (const one of stats.warnings)
     found.push(["bad", "Store", `${line(one.what, 120)}: ${line(one.advice, 300)}`, "#/"]);
+  for (const one of stats.refused) {
+    const number = `${one.exact ? "" : "at least "}${plural(one.count, "job")}`;
+    const what = `Workers refused ${number} of ${line(one.type, 60)} in queue ${line(one.queue, 60)}: ${line(one.error, 200)}`;
+    found.push(["bad", "Refused", what, jobsHref({ queue: one.queue, type: one.type })]);
+  }
   for (const queue of stats.queues) {
     const waiting = queue.counts.queued || 0;
     if (!waiting) continue;

@@ -26,7 +26,7 @@ export default function workers() {
         h("span", { tabindex: "-1", "data-open": true, title: line(worker.id, 200) }, line(worker.node, 60)),
         muted(` pid ${worker.pid}`),
         worker.kind !== "worker" &&
-          h("span", { class: "tag" }, worker.kind === "hand" ? "manual claims" : line(worker.kind, 20)),
+          h("span", { class: "tag" }, worker.kind === "manual" ? "manual claims" : line(worker.kind, 20)),
       ),
       h(
         "td",

@@ -38,11 +38,30 @@ class Cloud:
         self._place = place
         self._path = path.strip("/") + "/" if path.strip("/") else ""
         self._options = options
+        self._client: Any = None
         self._store: Any = None
         self._threads: ThreadPoolExecutor | None = None
 
+    @classmethod
+    def of_client(cls, client: Any) -> Cloud:
+        """The bucket, or folder of one, that an obstore client of the user names; its settings are used.
+
+        Its retries and its timeout are not used.
+        """
+        schemes = {"S3Store": "s3", "GCSStore": "gs", "AzureStore": "az"}
+        scheme = schemes.get(type(client).__name__)
+        if scheme is None:
+            raise ConfigError(
+                f"an obstore {type(client).__name__} cannot be used as a store: pass an {', '.join(schemes)}, or a URL"
+            )
+        place = client.config.get("container_name" if scheme == "az" else "bucket", "")
+        made = cls(scheme, place, "", {})
+        made._client = client
+        return made
+
     def __str__(self) -> str:
-        return f"bucket {self._scheme}://{self._place}/{self._path}".rstrip("/")
+        path = self._path if self._client is None else self._client.prefix or ""
+        return f"bucket {self._scheme}://{self._place}/{path}".rstrip("/")
 
     @property
     def store(self) -> Any:
@@ -73,11 +92,19 @@ class Cloud:
     def _connect(self) -> Any:
         with requires("a bucket in the cloud", "bucket", "obstore"):
             import obstore.store as stores
+        if (client := self._client) is not None:
+            return type(client)(
+                prefix=client.prefix,
+                config=client.config,
+                client_options={**(client.client_options or {}), "timeout": TIMEOUT},
+                retry_config={"max_retries": 0},
+                credential_provider=client.credential_provider,
+            )
         endpoint = self._options.get("endpoint")
-        client: dict[str, Any] = {"timeout": self._options.get("timeout", TIMEOUT)}
+        options: dict[str, Any] = {"timeout": self._options.get("timeout", TIMEOUT)}
         if endpoint is not None and endpoint.startswith("http:"):
-            client["allow_http"] = True
-        made: dict[str, Any] = {"client_options": client, "retry_config": {"max_retries": 0}}
+            options["allow_http"] = True
+        made: dict[str, Any] = {"client_options": options, "retry_config": {"max_retries": 0}}
         if self._scheme == "s3":
             if endpoint is not None:
                 made |= {"endpoint": endpoint, "virtual_hosted_style_request": False}

@@ -17,7 +17,7 @@ from ..protocol import Batch
 from ..reference.jobs import matches
 from . import payload_storage
 from .log import Log
-from .log_format import VERSION, Damaged, Segment, Table, encode, log_key, pack, unpack
+from .log_format import VERSION, Damaged, Segment, Table, encode, log_key, pack, unpack, unpacking
 from .replica import Archived, Replica
 from .requests import Counted
 
@@ -102,7 +102,8 @@ class Contents:
             read = await self._log.read(number)
             if read is None:
                 raise _gone(log_key(number), "payloads of jobs that have not ended")
-            batches = [batched.batch() for batched in read.entry.batches]
+            with unpacking(log_key(number), read.data):
+                batches = [batched.batch() for batched in read.entry.batches]
             self._entries[number] = batches
             while len(self._entries) > KEPT_ENTRIES:
                 self._entries.popitem(last=False)
@@ -158,7 +159,8 @@ class Contents:
             found = await self._log.fetch(f"done/{name}", Ended)
             if found is None:
                 raise _gone(f"done/{name}", "ended jobs")
-            self._segments[name] = _Loaded(found[0])
+            with unpacking(f"done/{name}", found[1]):
+                self._segments[name] = _Loaded(found[0])
             while len(self._segments) > KEPT_SEGMENTS:
                 self._segments.popitem(last=False)
         self._segments.move_to_end(name)

@@ -23,7 +23,7 @@ from .compactor import Compactor
 from .contents import Contents
 from .doctor import check_conditional_writes
 from .folder import Folder
-from .log import FELL_BEHIND, Log, Stale
+from .log import FELL_BEHIND, Log, Stale, from_snapshot
 from .log_format import Batched, Revived, pack
 from .protocol import Bucket
 from .replica import Done, Replica
@@ -53,7 +53,7 @@ class Engine:
         self.clock = clock
         self.timings = timings
         self._entropy = entropy
-        self.log = Log(self.bucket, clock, timings, self._applied)
+        self.log = Log(self.bucket, clock, timings, self._applied, from_snapshot)
         self._writer = Writer(self.bucket, self.log, clock, entropy)
         self.contents = Contents(self.bucket, self.log, entropy)
         self.watch = Watch(clock)

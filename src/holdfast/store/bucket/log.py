@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from ...core.clock import Clock
 from .elapsed_guard import Instant
-from .log_format import Damaged, Entry, decode, log_key, number_of, snapshot_key
+from .log_format import Damaged, Entry, decode, log_key, number_of, snapshot_key, unpacking
 from .protocol import Bucket
 from .replica import ChainBroken, Done, Replica, Snapshot, load
 from .timings import Timings
@@ -57,11 +57,13 @@ class Log:
         clock: Clock,
         timings: Timings,
         applied: Callable[[Replica, dict[tuple[str, int], Done]], None],
+        start: Callable[[Log], Awaitable[Replica]],
     ) -> None:
-        self._bucket = bucket
+        self.bucket = bucket
         self._clock = clock
         self._timings = timings
         self._applied = applied
+        self._start = start
         self.replica = self._coming = Replica()
         """The state; and the one that replaces it once it is proven to be that of the head."""
         self.fresh: Instant | None = None
@@ -70,7 +72,7 @@ class Log:
     # -- joining
 
     async def join(self, instead_of: Replica) -> None:
-        """Load the highest snapshot, replay later entries, and prove that this is the head; unless another task has.
+        """Start at a state of the log, replay later entries, and prove that this is the head; unless another task has.
 
         The new state is not used before that.
         """
@@ -84,7 +86,7 @@ class Log:
 
     async def _anew(self) -> tuple[Replica, Instant]:
         while True:
-            self._coming = await self._start()
+            self._coming = await self._start(self)
             self._coming.jobs.records_transitions = self.replica.jobs.records_transitions
             try:
                 asked = await self._to_head(self._coming)
@@ -92,14 +94,6 @@ class Log:
             except Stale:
                 continue
             return self._coming, asked
-
-    async def _start(self) -> Replica:
-        while listed := await self._bucket.list("snapshot/"):
-            key = listed[-1].key
-            found = await self.fetch(key, Snapshot)
-            if found is not None:
-                return load(found[0], len(found[1]))
-        return Replica()
 
     # -- following
 
@@ -136,7 +130,7 @@ class Log:
     async def fetch(self, key: str, kind: type[T]) -> tuple[T, bytes] | None:
         """A decoded object, and its bytes; None if it is missing."""
         for pause in (*READ_AGAIN, None):
-            data = await self._bucket.get(key)
+            data = await self.bucket.get(key)
             if data is None:
                 return None
             try:
@@ -180,7 +174,7 @@ class Log:
 
     async def verify(self, replica: Replica, number: int) -> None:
         """Prove that entry `number` was not deleted; Stale if it may have been."""
-        listed = await self._bucket.list("snapshot/", after=snapshot_key(number - 1))
+        listed = await self.bucket.list("snapshot/", after=snapshot_key(number - 1))
         if not self._counts(replica) or any(number_of(each.key) >= number for each in listed):
             raise Stale
 
@@ -196,6 +190,16 @@ class Log:
         if self.fresh is None or first_put.monotonic > self.fresh.monotonic:
             self.fresh = first_put
         self.apply(replica, number, read)
+
+
+async def from_snapshot(log: Log) -> Replica:
+    """The state of the highest snapshot."""
+    while listed := await log.bucket.list("snapshot/"):
+        found = await log.fetch(listed[-1].key, Snapshot)
+        if found is not None:
+            with unpacking(listed[-1].key, found[1]):
+                return load(found[0], len(found[1]))
+    return Replica()
 
 
 @contextmanager

@@ -8,7 +8,8 @@ written as a table: common values once (`like`), and the rest in rows. Bytes tha
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from itertools import groupby, repeat
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -200,10 +201,23 @@ def decode(key: str, data: bytes, kind: type[T2]) -> T2:
             )
         return _decoder(kind)(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Damaged(
-            f"object {key} is damaged ({len(data)} bytes): {error}; nothing was written. Holdfast never changes an"
-            " object, so another program changed it: restore it from a backup or an earlier version"
-        ) from error
+        raise _damaged(key, data, error) from error
+
+
+@contextmanager
+def unpacking(key: str, data: bytes) -> Generator[None]:
+    """Around `unpack`, for the tables of a decoded object: Damaged, with its key, if a table is invalid."""
+    try:
+        yield
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _damaged(key, data, error) from error
+
+
+def _damaged(key: str, data: bytes, error: Exception) -> Damaged:
+    return Damaged(
+        f"object {key} of the bucket is damaged ({len(data)} bytes): {error}; nothing was written. Holdfast never"
+        " changes an object, so another program changed it: restore it from a backup or an earlier version"
+    )
 
 
 def _decoder(kind: Any) -> Callable[[bytes], Any]:
@@ -302,7 +316,7 @@ def _common(table: Table, kind: type[msgspec.Struct], name: str, hint: Any) -> A
         [value] = msgspec.convert(_values(table, name, [table.like[name]]), list[hint])
         return value
     if name not in _defaults(kind):
-        raise ValueError(f"the log entry lacks the field {name} of {kind.__name__}: it is damaged")
+        raise ValueError(f"the field {name} of a {kind.__name__} is missing")
     return _defaults(kind)[name]
 
 

@@ -81,8 +81,10 @@ class ChainBroken(Exception):
 class Replica:
     """A log's state after `position` entries. `apply` is the only way to change it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_jobs: bool = True) -> None:
         self.jobs = Jobs()
+        self._keeps_jobs = keeps_jobs
+        """Or only the position and nonce of the last entry, and the last batch of each writer."""
         self.position = 0
         self.nonce: str = ""
         self.writers: dict[str, Last] = {}
@@ -127,6 +129,8 @@ class Replica:
     def _apply(self, batched: Batched, index: int) -> Done:
         if self._is_old(batched):
             return Done(refused="old")
+        if not self._keeps_jobs:
+            return Done()
         try:
             batch = batched.batch()
         except (msgspec.MsgspecError, TypeError, ValueError) as error:

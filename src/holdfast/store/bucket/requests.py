@@ -69,8 +69,9 @@ class Counted:
             except Exception as error:  # noqa: BLE001  # it may exist nevertheless: the next put returns False
                 last = error
             await asyncio.sleep(pause)
+        why = "" if last is None else f" ({last})"
         raise NotWritten(
-            f"object {key} could not be written to {self}; no job was changed. Check the bucket, then try again"
+            f"object {key} could not be written to {self}{why}; no job was changed. Check the bucket, then try again"
         ) from last
 
     async def delete(self, keys: Sequence[str]) -> None:

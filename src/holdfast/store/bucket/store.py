@@ -17,6 +17,7 @@ from .contents import Gone
 from .doctor import examine
 from .engine import Engine
 from .folder import Folder
+from .heartbeat import BucketHeartbeat
 from .log_format import Put, Tidy, log_key, number_of
 from .protocol import Bucket
 from .replica import Replica
@@ -46,10 +47,8 @@ class BucketStore:
         _shared: Shared | None = None,
     ) -> None:
         if not isinstance(bucket, Bucket):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(
-                f"a bucket object must have the methods get, put_if_absent, list and delete; {type(bucket).__name__}"
-                " lacks some of them"
-            )
+            missing = [name for name in ("get", "put_if_absent", "list", "delete") if not hasattr(bucket, name)]
+            raise ConfigError(f"a {type(bucket).__name__} cannot be a bucket: it lacks {', '.join(missing)}")
         self.features = frozenset({"durable", "multi_process", "watched_leases"})
         if not isinstance(bucket, Folder):
             self.features |= {"long_leases"}
@@ -80,6 +79,11 @@ class BucketStore:
 
     def sibling(self) -> BucketStore:
         return BucketStore(self._shared.bucket, _shared=self._shared)
+
+    def heartbeat_only(self) -> BucketHeartbeat:
+        shared = self._shared
+        bucket = Folder(str(shared.bucket.path)) if isinstance(shared.bucket, Folder) else shared.bucket
+        return BucketHeartbeat(bucket, shared.clock, shared.timings)  # another thread: a Folder is for one
 
     def release(self) -> None:
         if self._open:

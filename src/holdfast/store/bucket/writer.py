@@ -123,7 +123,9 @@ class Writer:
                 await self._join_again(batched, replica)
                 continue
             except TooNew as error:
-                raise OutcomeUnknown(f"{error}; the write may have happened") if handed else error from None
+                raise (
+                    OutcomeUnknown(f"{error}; the write may have happened: check the store") if handed else error
+                ) from None
             except NotWritten as error:
                 if handed:
                     raise OutcomeUnknown(
@@ -157,8 +159,8 @@ class Writer:
         applied = last is not None and last.number >= batched.number
         if applied or self._log.replica.position - batched.base > BATCH_WINDOW:
             raise OutcomeUnknown(
-                f"{self._bucket}: this process fell behind the log; the write may have happened: check the store before"
-                " you repeat the call"
+                f"{self._bucket}: this process was too slow to see whether its write happened; the write may have"
+                " happened: check the store before you repeat the call"
             )
 
     async def _append(self, batches: list[Batched]) -> bool:

@@ -180,6 +180,11 @@ def lone_arguments(new: NewJob, *, with_hint: bool) -> Sequence[Any]:
     )  # fmt: skip
 
 
+def inserted_one(new: NewJob, answer: str | None) -> Inserted:
+    """The answer of holdfast.insert_one."""
+    return Inserted("exists" if answer == "exists" else "created", new.id)
+
+
 def insert_arguments(jobs: Sequence[NewJob]) -> Sequence[Any]:
     """The arguments that enqueue, in the order of `sql.NEW`."""
     alike = all(map(_is_plain, jobs))

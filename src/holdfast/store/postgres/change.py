@@ -61,9 +61,7 @@ class Changes:
 
     def _change(self, change: Change, now: int) -> bool:
         kept = self._jobs.get(change.id)
-        if kept is None or kept.state != change.expected_state or kept.fence != change.expected_fence:
-            return False
-        if change.expected_task not in (None, kept.task) or change.expected_seq not in (None, kept.seq):
+        if kept is None or not change.matches(kept):
             return False
         if change.patch is not None and change.patch.handled:
             self._handled.append(kept.id)

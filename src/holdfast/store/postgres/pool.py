@@ -196,10 +196,10 @@ async def connect(place: Place, setting: str | None = None) -> Any:
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise trouble.connecting(error, place.shown) from error
     except ValueError:
-        if place.connect is not None:
-            raise
         # Without the driver's own message: it may contain a part of the password.
-        raise ConfigError(f"{place.shown}: asyncpg rejects this URL; check its host, port and parameters") from None
+        raise ConfigError(
+            f"{place.shown}: the URL or the settings of the connection are not valid; check host, port and parameters"
+        ) from None
 
 
 def _check_files(place: Place) -> None:
@@ -210,7 +210,8 @@ def _check_files(place: Place) -> None:
                 open(path, "rb").close()
             except OSError as error:
                 raise ConfigError(
-                    f"{place.shown}: the file of ?{name}= cannot be read: {path}: {error.strerror}"
+                    f"{place.shown}: the file of ?{name}= cannot be read: {path}: {error.strerror}; correct its"
+                    " path or permissions"
                 ) from None
 
 

@@ -26,6 +26,8 @@ SUBSCRIPTION_PROBE = 15.0
 class RedisSignal:
     """Publishes and receives hints on one Redis channel."""
 
+    complete = False
+
     def __init__(self, url: str, channel: str) -> None:
         with requires("?signal=redis://…", "redis", "redis"):
             from redis.asyncio import Redis

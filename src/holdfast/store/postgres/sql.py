@@ -41,7 +41,7 @@ LOCK_ENDED = f"SELECT {JOB} FROM holdfast.ended WHERE id = ANY ($1) ORDER BY seq
 _CHANGING = (
     "state", "run_at", "attempt", "reset_count", "holder", "pid", "quarantined", "crashes", "cancel", "started_at",
     "finished_at", "expires_at", "payload", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
-    "waiting_for", "extra", "saves", "changed_at",
+    "waiting_for", "extra", "saves", "changed_at", "task",
 )  # fmt: skip
 _SET = ", ".join(f"{name} = ${COLUMNS.index(name) + 1}" for name in _CHANGING)
 _VALUES = ", ".join(f"${n + 1}" for n in range(len(COLUMNS)))
@@ -99,6 +99,7 @@ RECORD_ENDED = "SELECT holdfast.record_ended($1)"
 END_HANDLED = "DELETE FROM holdfast.record WHERE kind = 'ended' AND name = ANY ($1) AND value = '{}'"
 """Remove the records of ends, unless something was added to `{}`."""
 HINT = "SELECT holdfast.hint($1, $2, $3)"
+HINT_ABOUT_RECORD = "SELECT pg_notify('holdfast.', $1) WHERE holdfast.has_listener(1)"
 RECORD_TRANSITION = "SELECT holdfast.record_transition(holdfast.micros(), $1, $2)"
 NOW = "SELECT holdfast.micros()"
 
@@ -157,7 +158,7 @@ SELECT position, fence, data FROM (
 STATS = """
 SELECT queue, state, count(*), min(run_at) FILTER (WHERE state = 'queued') FROM holdfast.job GROUP BY queue, state
 UNION ALL
-SELECT queue, state, count(*), NULL FROM holdfast.ended GROUP BY queue, state
+SELECT queue, state, sum(count)::bigint, NULL FROM holdfast.ended_count GROUP BY queue, state HAVING sum(count) > 0
 """
 MINUTES = """
 SELECT at, queue, outcome, sum(count)::bigint, sum(waited)::bigint, sum(ran)::bigint

@@ -12,17 +12,19 @@ from ...core import operations as ops
 from ...core.clock import MICROS
 from ...core.errors import HoldfastError, StoreUnavailable
 from ...core.job import NewJob, Record
+from ..blocking import BlockingConnection, NoAnswer
 from ..json_columns import to_json
-from ..protocol import Answers, Batch, Finding, Listener, Versioned, records_of
+from ..protocol import Answers, Batch, Finding, Listener, Versioned, record_topic, records_of
 from . import bound, doctor, observe, round_trips, schema, sql, transitions, trouble
-from .call import Call, is_lone, lone_arguments
+from .blocking import AnswerReader, connect_blocking, insert_request, is_plain
+from .call import Call, inserted_one, is_lone, lone_arguments
 from .driver import asyncpg
 from .generations import Generations
 from .place import Place, from_url
-from .pool import Link, Pool, connect
+from .pool import STATEMENT_TIMEOUT, Link, Pool, connect
 from .rows import record
 from .transaction import Transactions
-from .wake import HintSource, Listeners, NoHints, PostgresHints
+from .wake import HintSource, Listeners, NoHints, PostgresHints, topic
 
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
@@ -38,6 +40,8 @@ class PostgresStore:
     2. Reads, heartbeats and sweeps use other connections of the pool, and wait for no write (`pool.py`).
     3. A separate connection listens for hints, once there is a listener (`wake.py`).
     4. Every time is read from the server's clock.
+    5. Blocking callers may insert plain jobs over a connection of their own (`blocking.py`); not with TLS, a shared
+       connection of pgbouncer, or notifications through Redis.
     """
 
     name = "postgres"
@@ -50,6 +54,7 @@ class PostgresStore:
         self._listeners: Listeners | None = None
         self._generations: Generations | None = None
         self._transactions: Transactions | None = None
+        self._blocking: BlockingConnection | None = None
         self._signal: Any = None
         self._applied: list[int] = []
 
@@ -62,6 +67,7 @@ class PostgresStore:
         try:
             async with pool.link() as link:
                 self._applied = await self._migrate(link)
+                plain = is_plain(link.raw)
         except GeneratorExit:  # its loop has ended: nothing can be awaited
             pool.release()
             raise
@@ -76,6 +82,10 @@ class PostgresStore:
             self._signal = source = RedisSignal(self.place.signal, self.place.channel)
         self._listeners = Listeners(source)
         self._generations = Generations(self._say, self._run)
+        if plain and not (self.place.shared or self._signal):
+            self._blocking = BlockingConnection(
+                lambda: connect_blocking(self.place, self._insert_statement), STATEMENT_TIMEOUT
+            )
 
     async def _migrate(self, link: Link) -> list[int]:
         try:
@@ -89,6 +99,7 @@ class PostgresStore:
     async def close(self) -> None:
         pool, listeners, generations, signal = self._pool, self._listeners, self._generations, self._signal
         self._pool = self._listeners = self._generations = self._signal = None
+        self._end_blocking()
         if generations is not None:
             await generations.close()
         if listeners is not None:
@@ -107,9 +118,15 @@ class PostgresStore:
     def release(self) -> None:
         parts = (self._pool, self._transactions, self._listeners)
         self._pool = self._transactions = self._listeners = self._generations = self._signal = None
+        self._end_blocking()
         for part in parts:
             if part is not None:
                 part.release()
+
+    def _end_blocking(self) -> None:
+        blocking, self._blocking = self._blocking, None
+        if blocking is not None:
+            blocking.close()
 
     def abandon(self) -> None:
         if self._pool is not None:
@@ -119,6 +136,9 @@ class PostgresStore:
         if self._transactions is not None:
             self._transactions.forget()
             self._transactions = None
+        if self._blocking is not None:
+            self._blocking.forget()
+            self._blocking = None
         self._pool = self._listeners = self._generations = self._signal = None
 
     async def migrate(self) -> list[int]:
@@ -239,11 +259,22 @@ class PostgresStore:
     async def _insert_one(self, new: NewJob) -> ops.Inserted:
         values = lone_arguments(new, with_hint=self._signal is not None)
         [(answer,)] = await self._run(lambda link: link.fetch(self._insert_statement, *values))
-        if answer == "exists":
-            return ops.Inserted("exists", new.id)
-        if answer is not None and self._signal is not None:
+        if answer is not None and answer != "exists" and self._signal is not None:
             self._signal.publish(answer.removeprefix("hint "))
-        return ops.Inserted("created", new.id)
+        return inserted_one(new, answer)
+
+    def write_blocking(self, batch: Batch) -> Answers | None:
+        """Insert a plain job over the blocking connection."""
+        blocking, (new, *_) = self._blocking, batch.inserts
+        if blocking is None or not is_lone(batch):
+            return None
+        try:
+            answer = blocking.exchange(
+                lambda: insert_request(lone_arguments(new, with_hint=False)), AnswerReader().read
+            )
+        except NoAnswer as error:
+            raise trouble.unknown(error, self.place.shown) from error
+        return None if answer is None else Answers([inserted_one(new, answer[0])])
 
     def _answer(self, call: Call, rows: Sequence[Any]) -> tuple[Answers, bool]:
         answers, hint, worn, again = call.answers(rows)
@@ -306,10 +337,11 @@ class PostgresStore:
             else:
                 there = await link.fetch(self._say(sql.RECORD_VERSION), kind, name)
                 done = not there if not expect else False
-            if done and kind == "pause":
-                hint = (await link.fetch(self._say(sql.HINT), [name], [], self._signal is not None))[0][0]
-                if hint is not None and self._signal is not None:
-                    self._signal.publish(hint)
+            if done and (about := record_topic(kind, name)):
+                if self._signal is not None:
+                    self._signal.publish(topic(about))
+                else:
+                    await link.fetch(self._say(sql.HINT_ABOUT_RECORD), topic(about))
             return done
 
         return await self._run(work)

@@ -89,11 +89,16 @@ def writing(error: BaseException, shown: str, *, first: bool = False) -> Holdfas
             " log"
         )
     if isinstance(error, _GONE):
-        return OutcomeUnknown(
-            f"{shown}: the connection was lost ({_text(error)}); the write may have happened: check the store before"
-            " you repeat the call"
-        )
+        return unknown(error, shown)
     return _refused(error, shown)
+
+
+def unknown(error: BaseException, shown: str) -> OutcomeUnknown:
+    """The error for a write that was sent and not answered."""
+    return OutcomeUnknown(
+        f"{shown}: the connection was lost ({_text(error)}); the write may have happened: check the store before"
+        " you repeat the call"
+    )
 
 
 def _found_no_server(error: BaseException) -> bool:
@@ -113,7 +118,9 @@ def _refused(error: BaseException, shown: str) -> HoldfastError | None:
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return ConfigError(f"{shown}: {error}; nothing was written. Grant this permission to the user of the URL")
     if isinstance(error, asyncpg.FeatureNotSupportedError):
-        return ConfigError(f"{shown}: {error}; nothing was written")
+        return ConfigError(
+            f"{shown} does not support a statement of Holdfast ({error}); nothing was written. Use Postgres 15 or newer"
+        )
     if isinstance(error, (*_REFUSED, *AGAIN)):
         return StoreUnavailable(
             f"{shown}: the server refused the statement ({_text(error)}); nothing was written. Correct the cause on the"

@@ -20,7 +20,8 @@ from .pool import connect, release
 logger = logging.getLogger("holdfast")
 
 QUEUES, JOBS = 1, 2
-"""Kinds of hints that a process can request; the second number of the advisory lock by which it does so."""
+"""Kinds of hints that a process can request (the first also for records); the second number of the advisory lock by
+which it does so."""
 PAUSES = (0.05, 0.2, 1.0, 2.0, 5.0)
 """Seconds before each attempt to listen again; the last one repeats."""
 LISTENER_PROBE = 20.0
@@ -42,12 +43,15 @@ class Wanted(NamedTuple):
     @classmethod
     def by(cls, listener: LocalListener) -> Wanted:
         """The hints that notify this listener."""
-        kinds = frozenset(QUEUES if name.startswith("queue/") else JOBS for name in listener.topics)
+        kinds = frozenset(JOBS if name.startswith("job/") else QUEUES for name in listener.topics)
         return cls(frozenset(topic(name) for name in listener.topics), kinds)
 
 
 class HintSource(Protocol):
     """Where hints come from: Postgres itself, or Redis."""
+
+    complete: bool
+    """Whether a hint follows every commit, also that of a transaction of the user's own."""
 
     async def listen(self, on_hint: Callable[[str], None], ready: Callable[[], None]) -> None:
         """Listen until cancelled or disconnected; `ready` is called once no hint can be missed any more."""
@@ -77,7 +81,7 @@ class Listeners:
         self._resting: asyncio.TimerHandle | None = None
 
     def make(self, topics: Iterable[str]) -> LocalListener:
-        listener = LocalListener(frozenset(topics), self.remove)
+        listener = LocalListener(frozenset(topics), self.remove, self._reliable)
         wanted = self._all[listener] = Wanted.by(listener)
         for name in wanted.names:
             self._by_name.setdefault(name, set()).add(listener)
@@ -85,6 +89,9 @@ class Listeners:
             self._listening = self._loop.create_task(self._listen())
         self._request_soon()
         return listener
+
+    def _reliable(self, _: frozenset[str]) -> bool:
+        return self._ready and self._source.complete and self._wanted() <= self._requested
 
     def remove(self, listener: LocalListener) -> None:
         wanted = self._all.pop(listener, None)
@@ -185,6 +192,8 @@ class Listeners:
 class NoHints:
     """Receives no hints: LISTEN does not work through a pgbouncer with transaction pooling. Callers poll."""
 
+    complete = False
+
     async def listen(self, on_hint: Callable[[str], None], ready: Callable[[], None]) -> None:  # noqa: ARG002  # of HintSource
         await asyncio.Event().wait()
 
@@ -197,6 +206,8 @@ class NoHints:
 
 class PostgresHints:
     """LISTEN, on a connection of its own."""
+
+    complete = True
 
     def __init__(self, place: Place) -> None:
         self._place = place

@@ -45,7 +45,8 @@ class Link:
     def __init__(self, address: Address, moved: Callable[[], None] | None = None) -> None:
         self.address = address
         self.key = f"{{{address.prefix}}}:seq"
-        self._declared: tuple[Word, ...] = (b"2", self.key, f"{{{address.prefix}}}:never")
+        self.declared: tuple[Word, ...] = (b"2", self.key, f"{{{address.prefix}}}:never")
+        """The keys that every script declares, after their number."""
         self._connection: Connection | None = None
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._node: Node | None = None
@@ -160,18 +161,16 @@ class Link:
                 if not connection.fences:
                     await self._learn_fences(connection)
                     continue
-                first = connection.call(*form, *self._declared, *args, connection.fences)
+                first = connection.call(*form, *self.declared, *args, connection.fences)
             else:
-                first = connection.call(*form, *self._declared, *args)
+                first = connection.call(*form, *self.declared, *args)
             second = connection.call(*then.command(self.replicas)) if then is not None else None
             try:
                 reply = await first
                 if not isinstance(reply, ReplyError):
                     return reply if second is None else (reply, await second)
             except Lost as error:
-                raise OutcomeUnknown(
-                    f"{self.address}: {error}; the write may have happened: check the store before you repeat the call"
-                ) from error
+                raise trouble.unknown(self.address, error) from error
             finally:
                 if second is not None:
                     second.add_done_callback(_seen)

@@ -120,8 +120,8 @@ class EndMessage(PlainEndMessage):
 
 
 class ChangeMessage(Message):
-    """An operator's change. No patch: delete the job. `task` and `seq`, if given, must match the job. `only_handled`:
-    only remove the record of the job's end.
+    """An operator's change. No patch: delete the job. `task`, `seq` and `reset_count`, if given, must match the job.
+    `only_handled`: only remove the record of the job's end.
     """
 
     id: str
@@ -131,6 +131,7 @@ class ChangeMessage(Message):
     task: str | None
     seq: str | None
     only_handled: bool | None
+    reset_count: int | None
 
 
 class AskMessage(Message):
@@ -254,13 +255,16 @@ class OneArguments(NamedTuple):
 
 
 class RecordArguments(NamedTuple):
-    """Arguments of record.lua. `expected` is empty for any version; `put` is 1 to set, 0 to remove."""
+    """Arguments of record.lua. `expected` is empty for any version; `put` is 1 to set, 0 to remove; `topic` is empty
+    if no listener is notified.
+    """
 
     kind: str
     name: str
     expected: str
     put: str
     value: bytes
+    topic: str
 
 
 class TidyArguments(NamedTuple):

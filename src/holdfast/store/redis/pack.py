@@ -181,6 +181,7 @@ def _change(change: Change, args: Args) -> m.ChangeMessage:
         task=change.expected_task,
         seq=None if change.expected_seq is None else str(change.expected_seq),
         only_handled=change.patch == HANDLED or None,
+        reset_count=change.expected_reset_count,
     )
 
 
@@ -218,6 +219,8 @@ def _patch(patch: Patch, args: Args) -> dict[str, Any]:
         wanted["waiting_for"] = waiting.write(patch.waiting_for) or False
     if patch.payload is not UNSET:
         wanted |= {"payload": _beside(_pack(patch.payload), args), "fingerprint": patch.fingerprint}
+    if patch.task is not UNSET:
+        wanted["task"] = _beside(_pack(patch.task), args)
     if patch.checkpoint is not UNSET:
         wanted["checkpoint"] = _beside(patch.checkpoint, args) or 0
     if patch.record_end:

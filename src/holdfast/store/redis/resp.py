@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -12,20 +13,40 @@ from typing import Any, cast
 import hiredis
 
 from ...core.errors import ConfigError
+from ..blocking import NoAnswer, Rejected, taken_from
 from ..transports import release
 from .tls import TLS_PROBE, is_plain
 
 Reply = Any
 ReplyError = hiredis.ReplyError
 _MORE = object()
+NOT_RESP = "the answer is not in the protocol of Redis (RESP)"
 _forgotten: list[object] = []
 BUFFER = 64 * 1024
 """Maximum bytes of one read. (asyncio would allocate four times as much for each read.)"""
-_pack = cast("Callable[[tuple[str | bytes | int, ...]], bytes]", getattr(hiredis, "pack_command"))  # noqa: B009  # its stub says a tuple of one
+pack_command = cast("Callable[[tuple[str | bytes | int, ...]], bytes]", getattr(hiredis, "pack_command"))  # noqa: B009  # its stub says a tuple of one
 
 
 class Lost(Exception):
     """The connection ended, or did not answer in time, during a call."""
+
+
+class ReplyReader:
+    """Reads one answer."""
+
+    def __init__(self) -> None:
+        self._reader = hiredis.Reader(notEnoughData=None)
+
+    def read(self, data: bytes) -> Reply | None:
+        """The answer, once all of it has arrived; Rejected if it is an error."""
+        self._reader.feed(data)
+        try:
+            reply = self._reader.gets()
+        except hiredis.ProtocolError as error:
+            raise NoAnswer(f"{NOT_RESP}: {error}") from error
+        if isinstance(reply, ReplyError):
+            raise Rejected(usable=str(reply).partition(" ")[0] == "NOSCRIPT")
+        return reply
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -62,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed or self._transport is None:
             waiter.set_exception(Lost("the connection is closed"))
             return waiter
-        self._transport.write(_pack(words))
+        self._transport.write(pack_command(words))
         self._waiting.append(waiter)
         if self._watch is None:
             self._seen = self._answered
@@ -72,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
     def send(self, *words: str | bytes) -> None:
         """Send one command whose answer is a message."""
         if not self.closed and self._transport is not None:
-            self._transport.write(_pack(words))
+            self._transport.write(pack_command(words))
 
     def listen(self, on_message: Callable[[Reply], None]) -> None:
         """From now on everything that arrives is a message."""
@@ -83,6 +104,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and not self.closed:
             self._transport.abort()
         self._end(Lost("the connection was closed"))
+
+    def taken(self) -> socket.socket:
+        """Its socket, for blocking use; this object is closed."""
+        assert self._transport is not None
+        sock = taken_from(self._transport)
+        self.close()
+        return sock
 
     def retire(self) -> None:
         """Close the connection once pending calls are answered."""
@@ -150,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         except (hiredis.ProtocolError, IndexError) as error:
             if self._transport is not None:
                 self._transport.abort()
-            self._end(Lost(f"the answer is not in the protocol of Redis (RESP): {error}"))
+            self._end(Lost(f"{NOT_RESP}: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(Lost(str(exc) if exc else "the server closed the connection"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,12 +10,15 @@ from ...core import operations as ops
 from ...core.errors import HoldfastError, StoreUnavailable
 from ...core.job import TERMINAL, NewJob, Record
 from ...core.limiter import KEPT
-from ..protocol import MINUTE_STATS_KEPT, WATCH, Answers, Batch, Finding, Listener, Versioned
+from ..blocking import BlockingConnection, NoAnswer
+from ..protocol import MINUTE_STATS_KEPT, WATCH, Answers, Batch, Finding, Listener, Versioned, record_topic
 from . import checks, trouble, unpack
 from .address import Address
+from .connect import connect
 from .link import Link
 from .messages import OutputArguments, RecordArguments, TidyArguments, TransitionsArguments
 from .pack import about, is_plain, micros, pack_batch, pack_one, pack_where
+from .resp import ReplyReader, pack_command
 from .scripts import KINDS, Script, lone_script, script, write_script
 from .wait import Wait
 from .wake import Listeners
@@ -43,6 +47,8 @@ class RedisStore:
     1. Every operation is one Lua script, so it is atomic and uses the server's clock (`lua/`).
     2. They share one connection, reopened after a loss; an error says whether anything was written (`link.py`).
     3. Another connection receives notifications, only while there are listeners (`wake.py`).
+    4. Blocking callers may insert over a connection of their own (`store/blocking.py`); not with TLS, sentinels, or a
+       durability that waits.
     """
 
     name = "redis"
@@ -52,6 +58,7 @@ class RedisStore:
         self.address = address
         self._link: Link | None = None
         self._listeners: Listeners | None = None
+        self._blocking: BlockingConnection | None = None
         self._checked = False
         self._waiting_for = address.durability in ("fsync", "replicated")
 
@@ -75,10 +82,17 @@ class RedisStore:
             raise
         listeners = Listeners(self.address, link.key)
         self._link, self._listeners = link, listeners
+        if not (self._waiting_for or self.address.tls or self.address.master):
+            self._blocking = BlockingConnection(self._connect_blocking, self.address.timeout)
+
+    async def _connect_blocking(self) -> socket.socket:
+        return (await connect(self.address, self._open().key)).taken()
 
     async def close(self) -> None:
-        link, listeners = self._link, self._listeners
-        self._link = self._listeners = None
+        link, listeners, blocking = self._link, self._listeners, self._blocking
+        self._link = self._listeners = self._blocking = None
+        if blocking is not None:
+            blocking.close()
         if listeners is not None:
             await listeners.close()
         if link is not None:
@@ -103,17 +117,19 @@ class RedisStore:
         return made
 
     def release(self) -> None:
-        link, listeners = self._link, self._listeners
-        self._link = self._listeners = None
+        link, listeners, blocking = self._link, self._listeners, self._blocking
+        self._link = self._listeners = self._blocking = None
+        if blocking is not None:
+            blocking.close()
         for part in (link, listeners):
             if part is not None:
                 part.release()
 
     def abandon(self) -> None:
-        for part in (self._link, self._listeners):
+        for part in (self._link, self._listeners, self._blocking):
             if part is not None:
                 part.forget()
-        self._link = self._listeners = None
+        self._link = self._listeners = self._blocking = None
 
     def _open(self) -> Link:
         if self._link is None:
@@ -128,7 +144,7 @@ class RedisStore:
         kinds = [kind for kind, operations in zip(KINDS, parts, strict=True) if operations]
         if not kinds:
             return Answers()
-        if kinds == ["enqueue"] and len(batch.inserts) == 1 and is_plain(batch.inserts[0]):
+        if kinds == ["enqueue"] and _is_lone(batch.inserts):
             return await self._enqueue_one(link, batch.inserts[0])
         try:
             reply = await self._run(link, batch, kinds)
@@ -152,7 +168,26 @@ class RedisStore:
         made = await self._durably(link, _ENQUEUE_ONE, pack_one(new))
         if self._listeners is not None:
             self._listeners.notify((f"queue/{new.queue}",))
-        return Answers([ops.Inserted("created" if made == 1 else "exists", new.id)])
+        return Answers([_inserted_one(new, made)])
+
+    def write_blocking(self, batch: Batch) -> Answers | None:
+        """Insert over the blocking connection. Listeners of this process get the server's notification."""
+        blocking, link, jobs = self._blocking, self._link, batch.inserts
+        if blocking is None or link is None:
+            return None
+        what, lone = (_ENQUEUE_ONE, True) if _is_lone(jobs) else (write_script("enqueue"), False)
+
+        def request() -> bytes:
+            args = pack_one(jobs[0]) if lone else pack_batch(batch)
+            return pack_command((b"EVALSHA", what.sha, *link.declared, *args))
+
+        try:
+            reply = blocking.exchange(request, ReplyReader().read)
+        except NoAnswer as error:
+            raise trouble.unknown(self.address, error) from error
+        if reply is None:
+            return None
+        return Answers([_inserted_one(jobs[0], reply)] if lone else unpack.inserted(jobs, reply[0]))
 
     async def _run(self, link: Link, batch: Batch, kinds: list[str]) -> Any:
         what, args = write_script(*kinds), pack_batch(batch)
@@ -195,10 +230,11 @@ class RedisStore:
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         expected = "" if expect is None else str(expect)
-        wanted = RecordArguments(kind, name, expected, "0" if value is None else "1", value or b"")
+        topic = record_topic(kind, name)
+        wanted = RecordArguments(kind, name, expected, "0" if value is None else "1", value or b"", topic)
         reply = await self._open().run(_RECORD, wanted)
-        if self._listeners and kind == "pause":
-            self._listeners.notify([f"queue/{name}"])
+        if self._listeners and topic:
+            self._listeners.notify([topic])
         return reply == 1
 
     # -- reading
@@ -268,3 +304,11 @@ class RedisStore:
         if self._listeners is None:
             raise StoreUnavailable(f"the store at {self.address} is not open: open the app first (`await app.open()`)")
         return self._listeners.make(topics)
+
+
+def _is_lone(jobs: Sequence[NewJob]) -> bool:
+    return len(jobs) == 1 and is_plain(jobs[0])
+
+
+def _inserted_one(new: NewJob, made: int) -> ops.Inserted:
+    return ops.Inserted("created" if made == 1 else "exists", new.id)

@@ -19,11 +19,13 @@ def context(ca: str | None, cert: str | None, key: str | None, *, verify: bool) 
             try:
                 open(path, "rb").close()
             except OSError as error:
-                raise ConfigError(f"?{name}={path} cannot be read: {error.strerror}") from None
+                raise ConfigError(
+                    f"the TLS file {path} of ?{name}= cannot be read: {error.strerror}; correct its path or permissions"
+                ) from None
     try:
         made = ssl.create_default_context(cafile=ca)
     except ssl.SSLError as error:
-        raise ConfigError(f"?ca={ca} contains no PEM certificates ({error.reason})") from None
+        raise ConfigError(f"?ca={ca} contains no PEM certificates ({error.reason}): name a PEM file") from None
     if cert is not None:
         _load(made, cert, key)
     elif key is not None:

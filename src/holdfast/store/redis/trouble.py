@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core.errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
+from ...core.errors import ConfigError, HoldfastError, OutcomeUnknown, StoreRefused, StoreUnavailable
 
 _SLOT = (
     "the store's slot is being migrated to another node; nothing was written. Writes work again after the migration:"
@@ -21,6 +21,7 @@ _MEANING = {
     "TRYAGAIN": _SLOT,
     "UNBLOCKED": "the role of the server changed; nothing was written. Try again",
 }
+_UNEXPECTED = "the server returned an unexpected error; check the log of the server"
 _CONFIG = {
     "NOAUTH": "the server requires a password: write redis://USER:PASSWORD@HOST",
     "WRONGPASS": "the server rejects the user name or password of the URL: correct the URL",
@@ -52,6 +53,11 @@ def code(error: Exception) -> str:
     return str(error).partition(" ")[0].rstrip(":")
 
 
+def unknown(where: object, error: Exception) -> OutcomeUnknown:
+    """The error for a write that was sent and not answered."""
+    return OutcomeUnknown(f"{where}: {error}; the write may have happened: check the store before you repeat the call")
+
+
 def translate(error: Exception, where: str, *, watched: bool) -> HoldfastError:
     """The Holdfast error for an error reply of the server; nothing was written then.
 
@@ -65,4 +71,4 @@ def translate(error: Exception, where: str, *, watched: bool) -> HoldfastError:
             f"{where}: the server lacks a command that Holdfast needs ({error}); use Redis 7.0+ or Valkey"
         )
     kind = StoreRefused if word == "READONLY" and not watched else OutOfMemory if word == "OOM" else StoreUnavailable
-    return kind(f"{where}: {_MEANING.get(word, 'the server returned an unexpected error')} ({error})")
+    return kind(f"{where}: {_MEANING.get(word, _UNEXPECTED)} ({error})")

@@ -66,7 +66,11 @@ async def log_in(connection: Connection, username: str | None, password: str | N
     answer = await connection.call("AUTH", *([username] if username else []), password)
     if isinstance(answer, ReplyError):
         if "without any password configured" in str(answer):
-            log.warning("%s has no password configured; the password of the URL is not used", where)
+            log.warning(
+                "%s has no password configured, so the password of the URL is not used: set a password on the server,"
+                " or remove it from the URL",
+                where,
+            )
             return
         word = str(answer).partition(" ")[0]
         raise ConfigError(f"{where}: the server rejects the user name or password of the URL ({word}): correct the URL")

@@ -41,11 +41,13 @@ class Listeners:
         """Unsubscribed topics that the server has not confirmed yet."""
         self._listening: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
+        self._subscribed: set[str] = set()
+        """Topics whose subscription the server has confirmed."""
         self._received = False
         self._warned = False
 
     def make(self, topics: Iterable[str]) -> LocalListener:
-        listener = LocalListener(frozenset(topics), self.remove)
+        listener = LocalListener(frozenset(topics), self.remove, lambda names: names <= self._subscribed)
         self._all.add(listener)
         new = [topic for topic in listener.topics if not self._topics[topic]]
         self._topics.update(listener.topics)
@@ -68,6 +70,7 @@ class Listeners:
             topic for topic in (*listener.topics, MARK) if topic in self._topics and self._topics[topic] <= 0
         ]:
             del self._topics[topic]
+            self._subscribed.discard(topic)
             if self._connection is not None:
                 self._connection.send("SUNSUBSCRIBE", self._head + topic)
                 self._leaving[topic] += 1
@@ -156,6 +159,7 @@ class Listeners:
                         break
         finally:
             self._connection = None
+            self._subscribed.clear()
             connection.close()
 
     def _subscribe(self, connection: Connection, topics: list[str]) -> None:
@@ -175,7 +179,10 @@ class Listeners:
         parts = cast("list[Any]", reply)
         kind = parts[0]
         if kind in (b"smessage", b"ssubscribe"):
-            self.notify([parts[1].decode().removeprefix(self._head)])
+            topic = parts[1].decode().removeprefix(self._head)
+            if kind == b"ssubscribe" and topic in self._topics:
+                self._subscribed.add(topic)
+            self.notify([topic])
         elif kind == b"sunsubscribe" and parts[1] is not None:
             self._unsubscribed(parts[1].decode().removeprefix(self._head))
 
@@ -190,5 +197,7 @@ class Listeners:
         if not self._warned:
             self._warned = True
             log.warning(
-                "no notifications from %s for now, so this process finds jobs by polling: %s", self._address, error
+                "no notifications from %s for now, so this process finds jobs by polling; check that server: %s",
+                self._address,
+                error,
             )

@@ -16,7 +16,7 @@ LONGEST_DELAY_SECONDS = 1e12
 """Longer delays are shortened to this, so that every store can add it to a time."""
 _PLAINLY_PATCHED = (
     "attempt", "reset_count", "quarantined", "crashes", "cancel", "result", "error", "traceback", "progress", "history",
-    "payload", "checkpoint", "extra",
+    "payload", "checkpoint", "extra", "task",
 )  # fmt: skip
 
 

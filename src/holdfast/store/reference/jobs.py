@@ -18,7 +18,7 @@ import msgspec
 from ...core import operations as ops
 from ...core.clock import MICROS
 from ...core.job import TERMINAL, WAITING, NewJob, Record, State
-from ..protocol import MINUTE_STATS_KEPT, TRANSITIONS_KEPT, Answers, Batch, Versioned
+from ..protocol import MINUTE_STATS_KEPT, TRANSITIONS_KEPT, Answers, Batch, Versioned, record_topic
 from . import apply
 from .ready_queues import Picking, ReadyQueues
 
@@ -276,9 +276,7 @@ class Jobs:
 
     def change(self, change: ops.Change, now: int) -> bool:
         record = self.jobs.get(change.id)
-        if record is None or record.state != change.expected_state or record.fence != change.expected_fence:
-            return False
-        if change.expected_task not in (None, record.task) or change.expected_seq not in (None, record.seq):
+        if record is None or not change.matches(record):
             return False
         if change.patch is None:
             known = None if record.key is None else self.keys.get(record.key)
@@ -410,8 +408,8 @@ class Jobs:
         else:
             self.versions += 1
             kept[name] = Versioned(value, self.versions)
-        if kind == "pause":
-            self.notified.add(f"queue/{name}")
+        if topic := record_topic(kind, name):
+            self.notified.add(topic)
         return True
 
     # -- reads

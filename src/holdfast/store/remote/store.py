@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from ...core import operations as ops
 from ...core.clock import Clock, fresh_entropy
@@ -85,6 +85,17 @@ class RemoteStore:
             return await doctor.examine(link, self.address, self._clock)
         except (HoldfastError, trouble.Failed) as error:
             return [Finding(False, str(error), "check that `holdfast serve` runs there, and the token")]
+        finally:
+            await link.close()
+
+    async def waiting_calls(self, queue: str | None) -> AsyncGenerator[ops.WaitingCalls]:
+        link, cursor = Link(self.address, fresh_entropy()), None
+        try:
+            while True:
+                page = await link.call(rpc.WAITING_CALLS, queue, cursor)
+                yield page
+                if (cursor := page.cursor) is None:
+                    return
         finally:
             await link.close()
 

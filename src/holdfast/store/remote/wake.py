@@ -128,7 +128,9 @@ class Listeners:
         if not self._warned:
             self._warned = True
             log.warning(
-                "no notifications from %s for now, so this process finds jobs by polling: %s", self._link.address, error
+                "no notifications from %s for now, so this process finds jobs by polling; check that server: %s",
+                self._link.address,
+                error,
             )
 
 

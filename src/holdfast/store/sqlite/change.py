@@ -45,9 +45,7 @@ class _Changes:
 
     def make(self, wanted: Change) -> bool:
         step, kept = self._step, self._jobs.get(wanted.id)
-        if kept is None or kept.state != wanted.expected_state or kept.fence != wanted.expected_fence:
-            return False
-        if wanted.expected_task not in (None, kept.task) or wanted.expected_seq not in (None, kept.seq):
+        if kept is None or not wanted.matches(kept):
             return False
         was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
         patch = wanted.patch
@@ -71,6 +69,8 @@ class _Changes:
         over = kept.state in TERMINAL
         if patch.payload is not UNSET:
             _replace_payload(step, kept, patch.fingerprint)
+        if patch.task is not UNSET:
+            step.connection.execute(sql.SET_TASK, (kept.task, kept.seq))
         self._saved[kept.seq] = kept
         gone = False
         if not (was_over and over):  # else it had ended before: the expiry of its key stays

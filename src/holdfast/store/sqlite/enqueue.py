@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from ...core.job import TERMINAL, WAITING, NewJob
 from ...core.operations import Inserted
 from ..reference.apply import after, first_run_at
@@ -13,24 +15,30 @@ from .step import Mismatch, Step
 
 
 def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
-    """Insert plain jobs in bulk; jobs with a key, a maximum depth or a big payload one by one."""
+    """Insert plain jobs in bulk; jobs with a known key, a maximum depth or a big payload one by one."""
     if not step.bulk:
         return [_insert(step, new) for new in jobs]
     now, ordinary, limited = step.now, True, False
+    keyed: list[NewJob] = []
     for new in jobs:
-        if new.key is not None or new.max_depth is not None or len(new.payload) > sql.INLINE_PAYLOAD:
+        if new.max_depth is not None or len(new.payload) > sql.INLINE_PAYLOAD:
             return [_insert(step, new) for new in jobs]
+        if new.key is not None:
+            keyed.append(new)
         if new.delay > 0 or new.run_at is not None or new.nonce or new.tags or new.meta or new.retry is not None:
             ordinary = False
         if new.waiting_for is not None or new.extra is not None:
             ordinary = False
         if new.limit_key is not None:
             limited = True
+    if keyed and _some_known(step, keyed):
+        return [_insert(step, new) for new in jobs]
     if ordinary:
         rows = [
-            (now, now, new.id, new.queue, new.task, new.priority, new.payload, new.codec, new.max_attempts, new.timeout)
+            (now, now, new.id, new.queue, new.task, new.priority, new.payload, new.codec, new.max_attempts, new.timeout,
+             new.key)
             for new in jobs
-        ]
+        ]  # fmt: skip
         if limited:
             times = limits.fair_times(step, jobs, [now] * len(jobs))
             rows = [
@@ -46,9 +54,17 @@ def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
         written = step.connection.executemany(sql.INSERT, rows).rowcount
     if written != len(jobs):
         raise Mismatch
+    if keyed:
+        step.write_rows(sql.PUT_KEY, (), [(new.key, new.id, new.fingerprint, now) for new in keyed])
     step.notified.update({f"queue/{queue}" for queue in {new.queue for new in jobs}})
     transitions.record(step, ((new.id, first_state(new, now, first_run_at(new, now))) for new in jobs))
     return [Inserted("created", new.id) for new in jobs]
+
+
+def _some_known(step: Step, jobs: Sequence[NewJob]) -> bool:
+    """Whether a key of these jobs belongs to another job, or to two of them."""
+    keys = {new.key for new in jobs}
+    return len(keys) < len(jobs) or step.value(sql.KNOWS_KEY, msgspec.json.encode(keys).decode(), step.now) == 1
 
 
 def _insert(step: Step, new: NewJob) -> Inserted:
@@ -72,7 +88,7 @@ def _insert(step: Step, new: NewJob) -> Inserted:
     if len(new.payload) > sql.INLINE_PAYLOAD:
         step.connection.execute(sql.INSERT_PAYLOAD, (added.lastrowid, new.payload))
     if new.key is not None:
-        step.connection.execute(sql.PUT_KEY, (new.key, new.id, new.fingerprint, step.now))
+        step.connection.execute(sql.PUT_KEY[1], (new.key, new.id, new.fingerprint, step.now))
     step.notified.add(f"queue/{new.queue}")
     transitions.record(step, [(new.id, state)])
     return Inserted("created", new.id)

@@ -8,7 +8,7 @@ from typing import Any
 from ...core import waiting
 from ...core.job import Record, State
 from ...core.operations import Found, QueueStats, Where
-from ..protocol import Versioned
+from ..protocol import Versioned, record_topic
 from . import sql
 from .rows import record, row_of, text_of
 from .step import Step
@@ -97,6 +97,6 @@ def put_record(step: Step, kind: str, name: str, value: bytes | None, expect: in
         step.connection.execute(sql.PUT_RECORD, (kind, name, value))
     elif version:
         step.connection.execute(sql.REMOVE_RECORD, (kind, name))
-    if kind == "pause":
-        step.notified.add(f"queue/{name}")
+    if topic := record_topic(kind, name):
+        step.notified.add(topic)
     return True

@@ -54,21 +54,22 @@ ON CONFLICT (id) DO NOTHING
 MANY = 25
 """Rows of one statement for many: they share the cost of a statement, and its common values."""
 _INSERT_NOW = """
-INSERT INTO holdfast_job (created_at, run_at, state, id, queue, task, priority, payload, codec, max_attempts, timeout)
+INSERT INTO holdfast_job (created_at, run_at, state, id, queue, task, priority, payload, codec, max_attempts, timeout,
+    key)
 VALUES {rows} ON CONFLICT (id) DO NOTHING
 """
 INSERT_NOW = {
-    count: _INSERT_NOW.format(rows=", ".join(["(?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
+    count: _INSERT_NOW.format(rows=", ".join(["(?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
     for count in (1, MANY)
 }
 """Insert jobs that are ready at once and have only ordinary columns."""
 _INSERT_LIMITED = """
 INSERT INTO holdfast_job (created_at, state, run_at, id, queue, task, priority, payload, codec, max_attempts, timeout,
-    limit_key, bounds)
+    key, limit_key, bounds)
 VALUES {rows} ON CONFLICT (id) DO NOTHING
 """
 INSERT_LIMITED = {
-    count: _INSERT_LIMITED.format(rows=", ".join(["(?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
+    count: _INSERT_LIMITED.format(rows=", ".join(["(?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
     for count in (1, MANY)
 }
 """The same for jobs with limit keys, each with its own `run_at`."""
@@ -78,13 +79,19 @@ KEY = """
 SELECT CAST(id AS TEXT), fingerprint, CAST(made_at AS INTEGER) FROM holdfast_key
 WHERE key = ? AND (expires_at IS NULL OR expires_at > ?)
 """
+KNOWS_KEY = """
+SELECT EXISTS (SELECT 1 FROM holdfast_key WHERE key IN (SELECT value FROM json_each(?))
+    AND (expires_at IS NULL OR expires_at > ?))
+"""
+"""Whether one of the keys in a JSON list belongs to a job."""
 STATE = "SELECT state FROM holdfast_job WHERE id = ?"
 KEY_OWNER = """
 SELECT id FROM holdfast_job WHERE id = (SELECT CAST(id AS TEXT) FROM holdfast_key WHERE key = ?)
     AND state NOT IN ('succeeded', 'dead', 'cancelled')
 """
 """The job that has a key and has not ended."""
-PUT_KEY = "INSERT OR REPLACE INTO holdfast_key (key, id, fingerprint, expires_at, made_at) VALUES (?, ?, ?, NULL, ?)"
+_PUT_KEY = "INSERT OR REPLACE INTO holdfast_key (key, id, fingerprint, made_at) VALUES {rows}"
+PUT_KEY = {count: _PUT_KEY.format(rows=", ".join(["(?, ?, ?, ?)"] * count)) for count in (1, MANY)}
 END_KEY = "UPDATE holdfast_key SET expires_at = ? WHERE key = ? AND id = ?"
 CHANGE_KEY = "UPDATE holdfast_key SET fingerprint = ? WHERE key = ? AND id = ?"
 REMOVE_KEY = "DELETE FROM holdfast_key WHERE key = ? AND id = ?"
@@ -266,6 +273,7 @@ SAVE = f"""
 UPDATE holdfast_job SET {", ".join(f"{name} = ?" for name in CHANGING)}, settled = coalesce(?, settled) WHERE seq = ?
 """
 SET_PAYLOAD = "UPDATE holdfast_job SET payload = ? WHERE seq = ?"
+SET_TASK = "UPDATE holdfast_job SET task = ? WHERE seq = ?"
 REMOVE_PAYLOAD = "DELETE FROM holdfast_payload WHERE seq = ?"
 REMOVE = "DELETE FROM holdfast_job WHERE seq = ?"
 
@@ -377,6 +385,7 @@ ON CONFLICT (queue, state) DO UPDATE SET count = count + excluded.count
 """
 RECORDS = "SELECT name, CAST(value AS BLOB), CAST(version AS INTEGER) FROM holdfast_record WHERE kind = ?"
 RECORD_VERSION = "SELECT CAST(version AS INTEGER) FROM holdfast_record WHERE kind = ? AND name = ?"
+LAST_RECORD = "SELECT count(*), max(CAST(version AS INTEGER)) FROM holdfast_record WHERE kind = ?"
 PUT_RECORD = "INSERT OR REPLACE INTO holdfast_record (kind, name, value) VALUES (?, ?, ?)"
 REMOVE_RECORD = "DELETE FROM holdfast_record WHERE kind = ? AND name = ?"
 

@@ -215,7 +215,9 @@ class Writer:
         """
         if trouble.code(error) != sqlite3.SQLITE_IOERR or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE:
             self._roll_back(connection)
-            return trouble.translate(error, self.path) or StoreUnavailable(f"{self.path}: {error}; nothing was written")
+            return trouble.translate(error, self.path) or StoreUnavailable(
+                f"{self.path}: the commit failed ({error}); nothing was written. Run `holdfast doctor`"
+            )
         try:
             self._roll_back(connection)
             self._open_connection()[0].execute(sql.SEAL)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from holdfast.core.clock import MICROS
 from holdfast.core.job import Attempt, State
-from holdfast.core.operations import Change, Patch
+from holdfast.core.operations import Change, Patch, Where
+from holdfast.core.waiting import COMPATIBLE
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import (
     HOUR,
@@ -17,6 +18,7 @@ from holdfast.testing.build import (
     new_job,
     released,
     retrial,
+    snoozed,
     succeeded,
 )
 from holdfast.testing.verbs import apply, claim, claim_one, enqueue, gone, insert, job, running, settle
@@ -167,6 +169,21 @@ class TestChanges(Topic):
         answers = await store.write(Batch(changes=[cancellation(record), cancellation(record)]))
         assert list(answers.changes) == [True, False]
 
+    async def test_a_change_decided_before_a_retry_is_not_written_after_it(self, store: Store) -> None:
+        record = await enqueue(store)
+        assert await apply(store, Change(record.id, record.state, record.fence, Patch(reset_count=1)))
+        for reset_count, done in ((0, False), (2, False), (1, True)):
+            change_ = Change(
+                record.id, record.state, record.fence, Patch(meta={"by": reset_count}), expected_reset_count=reset_count
+            )
+            assert await apply(store, change_) is done
+        assert (await job(store, record.id)).meta == {"by": 1}
+
+    async def test_a_job_that_was_never_retried_has_the_reset_count_0(self, store: Store) -> None:
+        record = await enqueue(store)
+        end = Change(record.id, record.state, record.fence, Patch(state=State.DEAD, keep=None), expected_reset_count=0)
+        assert await apply(store, end)
+
 
 class TestDelete(Topic):
     async def test_a_job_can_be_deleted_in_every_state(self, store: Store) -> None:
@@ -190,3 +207,31 @@ class TestDelete(Topic):
         await insert(store, new_job("a"), new_job("b"), new_job("c"))
         await apply(store, deletion(await job(store, "b")))
         assert [record.id for record in await claim(store, limit=9)] == ["a", "c"]
+
+
+class TestTask(Topic):
+    async def test_a_waiting_and_an_ended_job_get_another_task(self, store: Store) -> None:
+        for key, end in ((None, None), ("k", dead), (None, succeeded)):
+            record = await enqueue(store, task="a", key=key, payload=b'{"n": 1}', tags=("t",))
+            if end is not None:
+                assert await settle(store, end(await claim_one(store)))
+            before = await job(store, record.id)
+            assert await apply(store, change(before, task="another task"))
+            after = await job(store, record.id)
+            assert after.task == "another task"
+            assert as_dict(after) | {"task": "a", "changed_at": None} == as_dict(before) | {"changed_at": None}
+            found = await store.find(Where(task="another task"), None, 10)
+            assert record.id in [one.id for one in found.records]
+            if end is None:
+                assert await claim(store, tasks=("a",)) == []
+                assert [one.id for one in await claim(store, tasks=("another task",))] == [record.id]
+
+    async def test_a_refused_job_is_made_due_with_its_new_task_and_payload(self, store: Store) -> None:
+        record = await running(store)
+        await settle(store, snoozed(record, 60.0, waiting_for=COMPATIBLE))
+        assert [one.id for one in (await store.find(Where(waiting_for=COMPATIBLE), None, 10)).records] == [record.id]
+        waiting = await job(store, record.id)
+        assert await apply(store, change(waiting, task="b" * 100, payload=b"{}", state=State.QUEUED, delay=0.0))
+        [again] = await claim(store)
+        assert (again.task, again.payload, again.waiting_for) == ("b" * 100, b"{}", None)
+        assert (await store.find(Where(waiting_for=COMPATIBLE), None, 10)).records == []

@@ -18,7 +18,7 @@ class Harness(ABC):
     """What the suite can use beyond the store's own features; without `hints` listeners are never notified.
 
     `manual_time`: time passes only by pass_time(); `wall_jumps`: jump_wall() works;
-    `reboots`: reboot() works; `write_count`: write_count() works.
+    `reboots`: reboot() works; `write_count`: write_count() works; `reliable_hints`: listeners become reliable.
     """
     unit: ClassVar[float] = 1.0
     """The time step of the suite in seconds: small if it has to be waited for, but longer than a slow round trip."""

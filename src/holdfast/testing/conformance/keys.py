@@ -42,6 +42,15 @@ class TestKeys(Topic):
         assert [(a.outcome, a.id) for a in answers] == [("created", "a"), ("existing", "a"), ("conflict", "a")]
         assert [record.id for record in await every(store)] == ["a"]
 
+    async def test_a_large_batch_of_new_and_known_keys(self, store: Store) -> None:
+        first = [new_job(f"a{number}", key=f"k{number}", payload=b"1") for number in range(30)]
+        assert await insert(store, *first) == [Inserted("created", one.id) for one in first]
+        again = [new_job(f"b{number}", key=f"k{number}", payload=b"1") for number in range(27, 57)]
+        known = [Inserted("existing", f"a{number}") for number in range(27, 30)]
+        assert await insert(store, *again) == known + [Inserted("created", one.id) for one in again[3:]]
+        assert await insert(store, new_job("c", key="k40", payload=b"2")) == [Inserted("conflict", "b40")]
+        assert {record.key for record in await every(store)} == {f"k{number}" for number in range(57)}
+
     async def test_keys_are_compared_exactly(self, store: Store) -> None:
         for key in ("k", "K", "k ", "ķ", "k\u0327", ""):
             [answer] = await insert(store, new_job(key=key))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.store.protocol import Listener, Store
+from holdfast.core.job import LimitKey
+from holdfast.store.protocol import NOTIFIED_KINDS, Listener, Store
 from holdfast.testing.build import cancellation, change, dead, failed, new_job, released, retrial, succeeded
 from holdfast.testing.verbs import apply, claim, enqueue, insert, job, running, settle
 
@@ -17,6 +18,14 @@ FOREVER = 3600.0
 async def notifies(listener: Listener, harness: Harness) -> None:
     """Wait for the listener; fail if it takes too long."""
     await asyncio.wait_for(listener.wait(FOREVER), harness.notify_limit)
+
+
+async def relied_on(listener: Listener, harness: Harness) -> None:
+    """Wait until the listener is reliable, and forget earlier notifications."""
+    async with asyncio.timeout(harness.notify_limit):
+        while not listener.reliable:
+            await listener.wait(0.01)
+    await listener.wait(0.0)
 
 
 class TestWaking(Topic):
@@ -94,6 +103,49 @@ class TestWaking(Topic):
         listener = store.listen(["queue/default"])
         await store.put_record("pause", "default", None)
         await notifies(listener, harness)
+        listener.close()
+
+    @requires("hints")
+    async def test_a_listener_is_notified_when_a_record_of_its_kind_changes(
+        self, store: Store, harness: Harness
+    ) -> None:
+        other = await harness.another(store)
+        for kind in NOTIFIED_KINDS:
+            listener = store.listen([f"record/{kind}"])
+            for value in (b"{}", b"[]", None, b"{}"):  # the first wait may end when the listener is registered
+                await other.put_record(kind, "a", value)
+                await notifies(listener, harness)
+            listener.close()
+
+    @requires("reliable_hints")
+    async def test_a_reliable_listener_is_notified_of_a_job_that_a_claim_for_others_releases(
+        self, store: Store, harness: Harness
+    ) -> None:
+        other, one = await harness.another(store), LimitKey("l", concurrency=1)
+        await insert(store, new_job("a", limit_key=one), new_job("b", queue="mail", limit_key=one))
+        [first] = await claim(store)
+        assert await claim(store, "ann", "mail") == []
+        await settle(other, succeeded(first))
+        listener = store.listen(["queue/mail"])
+        await relied_on(listener, harness)
+        assert await claim(other, "bob", "default") == []
+        await notifies(listener, harness)
+        assert [record.id for record in await claim(store, "ann", "mail")] == ["b"]
+        listener.close()
+
+    @requires("reliable_hints")
+    async def test_a_reliable_listener_is_notified_of_jobs_that_a_claim_releases_beyond_its_own(
+        self, store: Store, harness: Harness
+    ) -> None:
+        other, two = await harness.another(store), LimitKey("l", concurrency=2)
+        await insert(store, *(new_job(f"a{n}", limit_key=two) for n in range(4)))
+        for claimed in await claim(store, limit=4):
+            await settle(other, succeeded(claimed))
+        listener = store.listen(["queue/default"])
+        await relied_on(listener, harness)
+        assert [record.id for record in await claim(other, "bob", limit=1)] == ["a2"]
+        await notifies(listener, harness)
+        assert [record.id for record in await claim(store, limit=4)] == ["a3"]
         listener.close()
 
     @requires("hints")

@@ -20,7 +20,7 @@ from .journal import Entry, Journal
 
 UNSET = msgspec.UNSET
 NO_LIMIT_KEY = LimitKey("")
-_HIDDEN = frozenset({"transaction", "insert_bound"})
+_HIDDEN = frozenset({"transaction", "insert_bound", "write_blocking"})
 """Methods that write without `write`: they are not recorded, and so not available."""
 
 

@@ -19,7 +19,7 @@ from .limits import no_limit_key_runs_more_than_it_may, no_limit_key_starts_more
 from .unique import one_job_at_a_time_per_key
 from .violation import Violation
 
-UNCHARGED = frozenset({"released", "snoozed", "suspended", "paused", "expired"})
+UNCHARGED = frozenset({"released", "snoozed", "suspended", "paused", "refused", "expired"})
 
 
 Found = Iterator[str]

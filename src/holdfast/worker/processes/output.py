@@ -122,7 +122,7 @@ class Printer:
                 self._lost = not await self._write_note(**note)
             except HoldfastError as error:
                 logger.warning(
-                    "job %s: writing its output to the store failed (try %d of %d): %s",
+                    "job %s: writing its output to the store failed (try %d of %d; then this part is lost): %s",
                     self._job,
                     number + 1,
                     WRITE_TRIES,

@@ -30,9 +30,11 @@ from ...loading import load_address
 from ...observe import traces
 from ...observe.logs import COMMON
 from ...tasks.batch import item_of, only_part
+from ...tasks.binding import bind
 from ...tasks.context import Context
 from ..progress_writer import ProgressWriter
 from . import explain
+from .injection import injected
 from .line import Answer, Broken, Done, Load, Log, Start, Stop, ToChild, WriteNote, frame, next_frame
 
 
@@ -124,21 +126,24 @@ class _Stopped(BaseException):
 
 def run(app: Holdfast, line: Line, start: Start) -> Outcome:
     """Run one claim, in the main thread."""
-    record, ran = start.record, False
+    record, accepting = start.record, True
     parts = parts_of(app)
     registry, clock = parts.registry, parts.runtime.clock
     task, registry.store_id = None, start.store_id
     try:
-        task = registry.find(record.task)
-        args, kwargs = task.decode(record.payload)
+        task = registry.of_job(record.task, record.codec)
+        args, kwargs = bind(task, record.payload)
+        accepting = False
         new_context = asyncio.run_coroutine_threadsafe(_notes(clock, line, start), line.loop).result().context
         context = line.context = new_context(record)
-        if task.arguments.context_name is not None:
-            kwargs[task.arguments.context_name] = context
+        if task.arguments.takes_context:
+            args = (context, *args)
         if task.batch is not None:
             args, kwargs = ([item_of(args, kwargs)],), {}
         fn, args, on_loop = registry.unpacked(task, args)
-        ran = True
+        if task.dependencies is not None:
+            fn = injected(task.dependencies, fn, on_loop=on_loop, context=context, loop=line.loop)
+        fn = parts.hooks.wrapped(task, fn, on_loop=on_loop)
         value = asyncio.run(_run(fn(*args, **kwargs), context)) if on_loop else fn(*args, **kwargs)
         if task.batch is not None:
             value = only_part(task.name, value)
@@ -148,8 +153,10 @@ def run(app: Holdfast, line: Line, start: Start) -> Outcome:
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
         return Outcome.failed(f"exit {code}")
     except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job
+        if accepting and isinstance(error, Exception):
+            return explain.refused(error)
         explain.report(parts.hooks.on_error, error, record)
-        return explain.raised(task, error, record, clock, ran=ran)
+        return explain.raised(task, error, record, clock, ran=True)
     return explain.returned(task, value, start.max_payload)
 
 
@@ -205,7 +212,7 @@ def main() -> None:
     sys.path[:] = load.path
     logging.basicConfig(level=load.log_level, handlers=[_Forward(line)], force=True)
     try:
-        app = load_address(load.address)
+        app = load_address(load.address, load.imports)
     except BaseException as error:  # noqa: BLE001  # whatever the user's module raises
         line.end(Broken(*explain.describe(error)))
         os._exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import traceback
 from collections.abc import Sequence
@@ -11,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...core.clock import Clock, micros
-from ...core.errors import InvalidJob, ProcessFailed, UnknownTask
+from ...core.errors import InvalidJob, ProcessFailed
 from ...core.lifecycle import Outcome
 from ...core.retry import Backoff
 from ...core.validation import checked_seconds
 from ...tasks.context import Discard, Retry, Snooze
 from ...tasks.durable_steps import StepResultLost, Suspended
 from ...views import job_view
+from .injection import InDependency
 
 if TYPE_CHECKING:
     from ...core.job import Record
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast")
 _OWN_FOLDER = str(Path(__file__).parent)
-_OTHERS = (futures_thread.__file__,)
+_OTHERS = (futures_thread.__file__, contextlib.__file__)
 
 
 class Ended(Exception):
@@ -45,9 +47,15 @@ def returned(task: Task[..., Any], value: Any, limit: int) -> Outcome:
         return Outcome.dead(f"the result of task {task.name!r} cannot be stored: {error}")
     if data is not None and len(data) > limit:
         return Outcome.dead(
-            f"the result of task {task.name!r} cannot be stored: it has {len(data)} bytes, over max_payload ({limit})"
+            f"the result of task {task.name!r} cannot be stored: it has {len(data)} bytes, over max_payload ({limit});"
+            " return less, or raise max_payload"
         )
     return Outcome.succeeded(data)
+
+
+def refused(error: Exception) -> Outcome:
+    """The outcome of a job whose task or arguments this process does not know."""
+    return Outcome.refused(text_of(error))
 
 
 def raised(task: Task[..., Any] | None, error: BaseException, record: Record, clock: Clock, *, ran: bool) -> Outcome:
@@ -68,7 +76,7 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
     text, trace = describe(error)
     if isinstance(error, ProcessFailed):
         text, trace = str(error), None
-    elif isinstance(error, InvalidJob | UnknownTask) and not ran:
+    elif isinstance(error, InvalidJob) and not ran:
         trace = None  # not raised by the task's code: the message is enough
     rule = (
         None if task is None or record.retry is not None else task.retry
@@ -96,7 +104,7 @@ def report(hooks: Sequence[ErrorHook], error: BaseException, record: Record) -> 
         try:
             hook(error, job_view(record))
         except Exception:
-            logger.exception("an on_error hook raised an exception for job %s", record.id)
+            logger.exception("the on_error hook %r raised an exception for job %s: correct the hook", hook, record.id)
 
 
 def _suspended(error: BaseException) -> Suspended | None:
@@ -107,12 +115,20 @@ def _suspended(error: BaseException) -> Suspended | None:
     return None if None in inner else inner[0]
 
 
-def describe(error: BaseException) -> tuple[str, str]:
-    """An exception as `Type: message` and its traceback, even where the exception itself is broken."""
+def text_of(error: BaseException) -> str:
+    """An exception as `Type: message`, even where the exception itself is broken."""
     try:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        for note in getattr(error, "__notes__", ()):
+            text += f" ({note})" if isinstance(note, InDependency) else ""
     except Exception:  # noqa: BLE001  # its __str__ raised
-        text = f"{type(error).__name__} (its text cannot be shown: __str__ raised an exception)"
+        return f"{type(error).__name__} (its text cannot be shown: __str__ raised an exception)"
+    return text
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """The text and the traceback of an exception."""
+    text = text_of(error)
     try:
         # Without the worker's own frames: start at the task's.
         frames = error.__traceback__

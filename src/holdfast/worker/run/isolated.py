@@ -37,10 +37,14 @@ class Encoded(msgspec.Struct):
     data: bytes | None
 
 
+Address = tuple[str, list[str]]
+"""The import address of an app, and the modules that define its tasks."""
+
+
 class Child:
     """One child process."""
 
-    def __init__(self, address: str, env: dict[str, str], output: int) -> None:
+    def __init__(self, app: Address, env: dict[str, str], output: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._ours, theirs = socket.socketpair()
         self._pipes, their_pipes = socket.socketpair()
@@ -49,7 +53,7 @@ class Child:
         self.tree = Tree(command, env=env, output=output, pass_fds=fds)
         theirs.close()
         their_pipes.close()
-        self._address = address
+        self._app = app
         self._context: Context | None = None
         self._done: asyncio.Future[Outcome] = self._loop.create_future()
         self._broken: Broken | None = None
@@ -60,7 +64,7 @@ class Child:
         reader, writer = await asyncio.open_connection(sock=self._ours)
         self._writer.set_result(writer)
         level = logging.getLogger().getEffectiveLevel()
-        writer.write(frame(Load(self._address, sys.path, level)))
+        writer.write(frame(Load(*self._app, sys.path, level)))
         decode = msgspec.msgpack.Decoder(ToWorker).decode
         while (data := await next_frame(reader)) is not None:
             message = decode(data)
@@ -128,14 +132,14 @@ class Child:
 class Children:
     """Every child process of a worker."""
 
-    def __init__(self, session: Session, address: Callable[[], str]) -> None:
+    def __init__(self, session: Session, address: Callable[[], Address]) -> None:
         self._session = session
         self._find = address
-        self._address: str | None = None
+        self._address: Address | None = None
         self._idle: list[Child] = []
         self._max_idle = os.cpu_count() or 1
 
-    def find_app(self) -> str:
+    def find_app(self) -> Address:
         """The import address of the app; ConfigError if a child cannot import it."""
         if self._address is None:
             self._address = self._find()

@@ -16,6 +16,7 @@ class Load(msgspec.Struct, tag=True):
     """To the child, first message: load the app."""
 
     address: str
+    imports: list[str]
     path: list[str]
     log_level: int
 

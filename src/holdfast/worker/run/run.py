@@ -6,30 +6,43 @@ import asyncio
 
 from ...core.job import Record
 from ...tasks.context import Context
+from .ahead import Ahead
 from .batch import Batch
 
 
 class Run:
     """One claim while it runs. `why` it was asked to stop: cancel, timeout, lost or release; None: not asked."""
 
-    __slots__ = ("batch", "began", "begun", "context", "in_thread", "key", "ran", "record", "runner", "timer", "why")
+    __slots__ = (
+        "ahead", "batch", "began", "begun", "context", "in_thread", "key", "ran", "record", "runner", "timer", "took",
+        "why",
+    )  # fmt: skip
 
     def __init__(self, record: Record, began: float | None = None) -> None:
         self.record = record
         self.began = began
-        """When it was claimed, in seconds of the monotonic clock."""
+        """When it was claimed (or started, if it waited for a thread), in seconds of the monotonic clock."""
         self.key = (record.id, record.fence)
         self.runner: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.context: Context | None = None
         self.batch: Batch | None = None
         """The batch of a batch task, whose runs share one call."""
+        self.ahead: Ahead | None = None
+        """Its wait for a thread, if it was claimed ahead of a free slot."""
         self.in_thread = False
         self.begun = False
         """Whether its asyncio task has begun: cancelled before that, it would end without an outcome."""
         self.ran = False
-        """Whether the user's own code has begun."""
+        """Whether the user's own code has begun, as far as it was reported."""
+        self.took: float | None = None
+        """Seconds that its function ran in a thread."""
         self.why: str | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether it does not wait for a thread."""
+        return self.ahead is None or self.ahead.began is not None
 
     @property
     def stopped(self) -> bool:
@@ -43,6 +56,8 @@ class Run:
             self.why = why
         if self.context is not None:
             self.context.ask_to_stop(self.why)
+        if self.ahead is not None:
+            self.ahead.take_back()
         if self.runner is None or not self.begun or self.in_thread:
             return
         if self.batch is not None:

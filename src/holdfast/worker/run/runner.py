@@ -10,27 +10,30 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...core import internal as extra
-from ...core.errors import ProcessFailed, UnknownTask
+from ...core.errors import ProcessFailed
 from ...core.job import Record
 from ...core.lifecycle import Outcome
 from ...tasks.batch import item_of
+from ...tasks.binding import bind
 from ...tasks.context import Context
 from ...tasks.task import IN_CHILDREN
 from . import explain
-from .isolated import Children, Encoded
+from .ahead import NotStarted
+from .injection import WorkerScope, injected
+from .isolated import Address, Children, Encoded
+from .refusals import Refusals
 from .run import Run
 from .thread import Threads
 
 if TYPE_CHECKING:
     from ...client.session import Session
     from ...observe.events import Events
+    from ...tasks.depends import Dependencies
     from ...tasks.hooks import RunHooks
     from ...tasks.registry import Registry
     from ...tasks.task import Task
 
 logger = logging.getLogger("holdfast")
-UNKNOWN_TASK_PAUSE = 5.0
-"""Seconds for which a job of an unknown task is snoozed, with the setting unknown_tasks=wait."""
 
 
 class Runner:
@@ -43,10 +46,10 @@ class Runner:
         hooks: RunHooks,
         events: Events,
         *,
-        threads: int,
+        threads: Threads,
         new_context: Callable[[Record], Context],
         with_results: Callable[[Record], Awaitable[bytes]],
-        address: Callable[[], str],
+        address: Callable[[], Address],
         isolate_quarantined: bool = False,
     ) -> None:
         self._session = session
@@ -55,47 +58,71 @@ class Runner:
         self._events = events
         self._with_results = with_results
         self._isolate_quarantined = isolate_quarantined
+        self._refusals = Refusals(session.clock)
         self._loop = asyncio.get_running_loop()
-        self._threads = Threads(threads)
+        self.threads = threads
         self._children = Children(session, address)
         if isolate_quarantined or any(task.run_in in IN_CHILDREN for task in registry.tasks.values()):
             self._children.find_app()
         self._new_context = new_context
+        self._worker_scope = WorkerScope()
 
     async def close(self) -> None:
         """Accept no more claims; running threads are not waited for."""
-        self._threads.close()
+        self.threads.close()
         await self._children.close()
+
+    async def clean_up(self) -> None:
+        """Clean up the dependencies of this worker."""
+        await self._worker_scope.close()
+
+    def interrupt_clean_up(self) -> None:
+        """Cancel the cleanup that runs now; those of other dependencies follow."""
+        self._worker_scope.interrupt()
 
     async def run(self, run: Run) -> Outcome:
         """Run a claim and return its outcome; never raises."""
         record, run.begun = run.record, True
         if run.stopped:
             return self._explain(run, asyncio.CancelledError())  # stopped before it began
+        accepting = False
         try:
-            task = self._registry.tasks.get(record.task) or self._registry.find(record.task)
-            name, apart = task.arguments.context_name, self._apart(record, task)
             if record.extra is not None and extra.read(record.extra).holes:
                 record.payload = await self._with_results(record)
-            args, kwargs = ((), {}) if apart else task.decode(record.payload)
-            if name is not None or apart or self._hooks.around_run:
+            accepting = True
+            task = self._registry.of_job(record.task, record.codec)
+            with_context, apart = task.arguments.takes_context, self._apart(record, task)
+            args, kwargs = ((), {}) if apart else bind(task, record.payload)
+            accepting = False
+            needed = None if task.dependencies is None else task.dependencies.replaced(self._hooks.overrides)
+            if with_context or apart or self._hooks.around_run or (needed is not None and needed.takes_context):
                 run.context = self._new_context(record)
-                if name is not None:
-                    kwargs[name] = run.context
+                if with_context:
+                    args = (run.context, *args)
             fn, args, on_loop = self._registry.unpacked(task, args)
+            if needed is not None:
+                fn = self._injected(needed, fn, run.context, on_loop=on_loop)
+            fn = self._hooks.wrapped(task, fn, on_loop=on_loop)
             if run.batch is None or apart:
                 run.in_thread = not on_loop and not apart
-                self._start(run, task)
+                if run.ahead is None:
+                    self._start(run, task)
+                else:
+                    run.ahead.announce = partial(self._start, run, task)
             if self._hooks.around_run:
                 value = await self._hooked(run, task, partial(fn, *args, **kwargs), len(self._hooks.around_run))
             else:
                 value = await self._call(run, task, fn, args, kwargs)
         except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job, never the worker
+            if accepting and isinstance(error, Exception):
+                return self._refused(run, explain.refused(error), error)
+            self._announce(run)
             if run.context is not None and not run.stopped:
                 with suppress(asyncio.CancelledError):  # stopped meanwhile: that decides the outcome
                     await run.context.let_steps_end(error)
             return self._explain_or_fail(run, error)
         finally:
+            self._announce(run)
             if run.timer is not None:
                 run.timer.cancel()
         if run.why == "timeout":
@@ -107,9 +134,19 @@ class Runner:
             return Outcome.succeeded(value.data)
         return explain.returned(task, value, self._session.settings.max_payload)
 
+    def _announce(self, run: Run) -> None:
+        """Report the start of a run that waited for a thread, if it was not reported yet."""
+        if run.ahead is not None and run.ahead.began is not None:
+            run.ahead.announce()
+
     def _start(self, run: Run, task: Task[..., Any]) -> None:
-        """The task's code is about to run: start its timeout."""
+        """The task's code is about to run (or has begun to, if it waited for a thread): start its timeout."""
+        if run.ran:
+            return
         timeout = run.record.timeout or task.options.timeout
+        if run.ahead is not None and run.ahead.began is not None:
+            run.began = run.ahead.began
+            timeout = timeout and timeout - (self._session.clock.monotonic() - run.began)
         if timeout is not None:
             run.timer = self._loop.call_later(timeout, run.stop, "timeout")
         self._events.started(run.record)
@@ -117,7 +154,16 @@ class Runner:
 
     def call_together(self, task: Task[..., Any], items: list[Any]) -> Awaitable[Any]:
         """The one call of a batch."""
-        return task.fn(items) if task.is_async else self._threads.call(task.fn, (items,), {})
+        fn = task.fn
+        if task.dependencies is not None:
+            fn = self._injected(task.dependencies.replaced(self._hooks.overrides), fn, None, on_loop=task.is_async)
+        fn = self._hooks.wrapped(task, fn, on_loop=task.is_async)
+        return fn(items) if task.is_async else self.threads.call(fn, (items,), {})
+
+    def _injected(
+        self, needed: Dependencies, fn: Callable[..., Any], context: Context | None, *, on_loop: bool
+    ) -> Callable[..., Any]:
+        return injected(needed, fn, on_loop=on_loop, context=context, loop=self._loop, worker=self._worker_scope)
 
     def _apart(self, record: Record, task: Task[..., Any]) -> bool:
         return task.run_in in IN_CHILDREN or (self._isolate_quarantined and record.quarantined and not task.built_in)
@@ -126,7 +172,7 @@ class Runner:
         self, run: Run, task: Task[..., Any], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Awaitable[Any]:
         if run.in_thread:
-            return self._threads.call(fn, args, kwargs)
+            return self.threads.call(fn, args, kwargs, run)
         if self._apart(run.record, task):
             return self._children.call(run, task)
         if run.batch is not None:
@@ -163,14 +209,20 @@ class Runner:
             return self._timed_out(run, task, error)
         if run.why == "cancel":
             return Outcome.cancelled()
-        if run.why in ("release", "lost"):
+        if run.why in ("release", "lost") or isinstance(error, NotStarted):
             return Outcome.released()  # a lost one is not written: another process has ended its claim
-        if isinstance(error, UnknownTask) and task is None and self._session.settings.unknown_tasks == "wait":
-            return Outcome.snoozed(UNKNOWN_TASK_PAUSE)
+        if isinstance(error, explain.Ended) and error.outcome.kind == "refused":
+            return self._refused(run, error.outcome, error)
         if isinstance(error, ProcessFailed) and record.quarantined and self._isolate_quarantined:
             return Outcome.lost(f"lost: its isolated process failed: {error}", alone=True)
         explain.report(self._hooks.on_error, error, record)
         return explain.raised(task, error, record, self._session.clock, ran=run.ran)
+
+    def _refused(self, run: Run, outcome: Outcome, error: Exception) -> Outcome:
+        """This worker does not know the task or its arguments. The app's hooks are called as often as it warns."""
+        if self._refusals.add(run.record, outcome.error, self._session.settings.refusal_timeout):
+            explain.report(self._hooks.on_error, error, run.record)
+        return outcome
 
     def _timed_out(self, run: Run, task: Task[..., Any], error: BaseException | None = None) -> Outcome:
         late = TimeoutError(f"ran longer than its timeout of {run.record.timeout or task.options.timeout:g} s")

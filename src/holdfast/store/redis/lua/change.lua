@@ -1,7 +1,7 @@
 -- CHANGE: an operator's change of one job, made only if state and fence are as expected.
 -- Each is a ChangeMessage. A patch has letters of a mutable, `drop` with letters to clear, and state, delay, keep (false:
 -- for ever), key_keep, waiting_for (false: nothing), meta, fingerprint, record_end, handled, and the indexes of result,
--- progress, extra, payload (as MessagePack) and checkpoint (0: none). Answers with one 1 or 0 each.
+-- progress, extra, payload and task (both as MessagePack) and checkpoint (0: none). Answers with one 1 or 0 each.
 
 local PLAIN = {
   MUTABLE.attempt, MUTABLE.reset_count, MUTABLE.quarantined, MUTABLE.crashes, MUTABLE.cancel, MUTABLE.error, MUTABLE.traceback, MUTABLE.history,
@@ -45,8 +45,12 @@ local function patch_mutable(mutable, patch)
   mutable.due, mutable.limit_key = nil, nil
 end
 
--- What is stored outside the mutable: the payload with the fingerprint of its key, and the checkpoint.
+-- What is stored outside the mutable: the task, the payload with the fingerprint of its key, and the checkpoint.
 local function patch_beside(id, seq, key, body, mutable, patch, its_key)
+  if patch.task then
+    body = with_task(body, ARGV[patch.task])
+    gather('HSET', key, seq, body)
+  end
   if patch.payload then
     local from, to = payload_of(body)
     gather('HSET', key, seq, string.sub(body, 1, from - 1) .. ARGV[patch.payload] .. string.sub(body, to))
@@ -68,9 +72,10 @@ local function patch_beside(id, seq, key, body, mutable, patch, its_key)
 end
 
 -- Returns 1 or 0, the limit key that the job has left, its queue, and whether its end is to be recorded.
-local function change_one(id, expected_state, expected_fence, patch, expected_task, expected_seq, only_handled)
+local function change_one(wanted)
+  local id, patch = wanted.id, wanted.patch
   local seq = seq_of(id)
-  if not seq or (expected_seq and expected_seq ~= seq) then
+  if not seq or (wanted.seq and wanted.seq ~= seq) then
     return 0
   end
   local key = chunk_of(seq)
@@ -82,14 +87,17 @@ local function change_one(id, expected_state, expected_fence, patch, expected_ta
   local mutable = kept.mutable and mutable_of(kept.mutable) or {}
   local state = state_of(seq, body, mutable)
   local shown = (state == STATE.deferred or state == STATE.unreadable) and STATE.blocked or state
-  if shown ~= expected_state or (mutable.fence or 0) ~= expected_fence then
+  if shown ~= wanted.state or (mutable.fence or 0) ~= wanted.fence then
+    return 0
+  end
+  if wanted.reset_count and (mutable.reset_count or 0) ~= wanted.reset_count then
     return 0
   end
   local _, queue, task, _, its_key = words(body)
-  if expected_task and expected_task ~= task then
+  if wanted.task and wanted.task ~= task then
     return 0
   end
-  if only_handled then
+  if wanted.only_handled then
     return 1
   end
   local limit_key = limit_key_of(body)
@@ -148,8 +156,7 @@ end
 local function change(changes)
   local answers = {}
   for place, wanted in ipairs(changes) do
-    local answer, limit_key, queue, records_end = change_one(
-      wanted.id, wanted.state, wanted.fence, wanted.patch, wanted.task, wanted.seq, wanted.only_handled)
+    local answer, limit_key, queue, records_end = change_one(wanted)
     answers[place] = answer
     flush()
     if limit_key then

@@ -284,7 +284,7 @@ local function claim(ask)
     end
   end
   local answer, hands, taken = { 0, -1, NOW }, {}, 0
-  local picking = { spare = DEFER_LIMIT, limited = {}, limiters = new_limiters() }
+  local picking = { spare = DEFER_LIMIT, limited = {}, limiters = new_limiters(queues, limit) }
   local opening = next_opening()
   if opening and opening <= now then
     reopen(picking.limiters)

@@ -101,6 +101,14 @@ local function payload_of(body)
   return from, to
 end
 
+-- The body with another task, which is given as MessagePack.
+local function with_task(body, task)
+  local _, queue = word_at(body, BODY.words)
+  local _, from = word_at(body, queue)
+  local _, to = word_at(body, from)
+  return string.sub(body, 1, from - 1) .. task .. string.sub(body, to)
+end
+
 -- The limit key as a text, "running,interval,burst,weight,name"; nil where there is none.
 local function limit_key_of(body)
   if string.byte(body) == BODY.limited then

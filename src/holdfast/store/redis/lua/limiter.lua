@@ -16,9 +16,14 @@ end
 -- The limit keys that a claim has read: their `names`, and the `keys` of their running counts; by name, the running
 -- count, the times of its limiter, the jobs that the claim has chosen, and the intervals that they use; and, if the
 -- claim has checked its deferred jobs, when to check again (false: when a job leaves).
-local function new_limiters()
+local function new_limiters(queues, room)
+  local asked = {}
+  for _, queue in ipairs(queues) do
+    asked[queue] = true
+  end
   return {
     names = {}, keys = {}, running = {}, tat = {}, rest_until = {}, chosen = {}, used = {}, opens_at = {},
+    asked = asked, room = room,
   }
 end
 
@@ -135,8 +140,9 @@ local function defer(queue, places, some, seqs, limit_keys)
   end
 end
 
--- Put deferred jobs, {member, priority, ...}, back into their queues.
-local function requeue(some)
+-- Put deferred jobs, {member, priority, ...}, back into their queues. Notify the workers that can take what this claim
+-- leaves.
+local function requeue(some, limiters)
   local wanted, seqs = {}, {}
   for at = 1, #some, 2 do
     local seq = seq_of_ready(some[at])
@@ -151,6 +157,10 @@ local function requeue(some)
       local quarantined = mutable and mutable_of(mutable)[MUTABLE.quarantined]
       count(STATE.blocked, queue, -1)
       gather('ZADD', P .. (quarantined and 'quarantined:' or 'ready:') .. queue, some[at + 1], some[at])
+      limiters.room = limiters.room - 1
+      if limiters.room < 0 or not limiters.asked[queue] then
+        notified['queue/' .. queue] = true
+      end
     end
   end
 end
@@ -187,7 +197,7 @@ local function release(names, limiters)
       limiters.opens_at[limit_key] = free == PROMOTE_LIMIT and now or next_look(limit_key, bounds[at], limiters)
     end
   end
-  requeue(going)
+  requeue(going, limiters)
   return #going / 2
 end
 

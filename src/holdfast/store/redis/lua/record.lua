@@ -13,7 +13,7 @@ if ARGV[RECORD.put] == '1' then
 elseif kept then
   call('HDEL', key, name)
 end
-if kind == 'pause' then
-  call('SPUBLISH', P .. 'queue/' .. name, '')
+if ARGV[RECORD.topic] ~= '' then
+  call('SPUBLISH', P .. ARGV[RECORD.topic], '')
 end
 return 1

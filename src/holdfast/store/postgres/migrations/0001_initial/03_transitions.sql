@@ -1,5 +1,5 @@
--- Recorded in the commit that makes them: transitions of jobs, while a client reads them, and statistics of ended
--- claims, per minute.
+-- Recorded in the commit that makes them: transitions of jobs, while a client reads them, statistics of ended claims,
+-- per minute, and how many ended jobs there are.
 --
 -- Rows are only appended. A counter that every commit updates would grow a chain of dead versions while an old snapshot
 -- is open, and workers would wait for each other; so readers and holdfast.tidy() compute the sums.
@@ -36,6 +36,30 @@ CREATE TABLE holdfast.minute (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX minute_at ON holdfast.minute (at);
 CREATE INDEX minute_part ON holdfast.minute (at) WHERE part;
+
+-- How many jobs holdfast.ended has: add up the rows of a queue and state.
+CREATE TABLE holdfast.ended_count (
+    queue text COLLATE "C" NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    count bigint NOT NULL               -- of one statement, less than 0 if it removed jobs; or of many, added up
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+
+CREATE FUNCTION holdfast.count_ended() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF TG_OP <> 'DELETE' THEN
+        INSERT INTO holdfast.ended_count SELECT e.queue, e.state, count(*) FROM came AS e GROUP BY e.queue, e.state;
+    END IF;
+    IF TG_OP <> 'INSERT' THEN
+        INSERT INTO holdfast.ended_count SELECT e.queue, e.state, -count(*) FROM went AS e GROUP BY e.queue, e.state;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER count_inserted AFTER INSERT ON holdfast.ended REFERENCING NEW TABLE AS came
+    FOR EACH STATEMENT EXECUTE FUNCTION holdfast.count_ended();
+CREATE TRIGGER count_deleted AFTER DELETE ON holdfast.ended REFERENCING OLD TABLE AS went
+    FOR EACH STATEMENT EXECUTE FUNCTION holdfast.count_ended();
+CREATE TRIGGER count_updated AFTER UPDATE ON holdfast.ended REFERENCING OLD TABLE AS went NEW TABLE AS came
+    FOR EACH STATEMENT EXECUTE FUNCTION holdfast.count_ended();
 
 CREATE FUNCTION holdfast.watched(now bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT coalesce(pg_sequence_last_value('holdfast.watched_until'::regclass), 0) > now
@@ -111,6 +135,16 @@ BEGIN
     DELETE FROM holdfast.minute AS m WHERE m.ctid = ANY (ARRAY(
         SELECT x.ctid FROM holdfast.minute AS x WHERE x.at < now - {MINUTE_STATS_KEPT}
         ORDER BY x.at LIMIT 50 * max_rows FOR UPDATE SKIP LOCKED));
+    -- Added up when it pays: after 500 rows, and as many as there are sums.
+    IF (SELECT count(*) > 500 + 2 * count(DISTINCT (c.queue, c.state)) FROM holdfast.ended_count AS c) THEN
+        WITH parts AS (
+            DELETE FROM holdfast.ended_count AS c WHERE c.ctid = ANY (ARRAY(
+                SELECT x.ctid FROM holdfast.ended_count AS x LIMIT 50 * max_rows FOR UPDATE SKIP LOCKED))
+            RETURNING c.queue, c.state, c.count
+        )
+        INSERT INTO holdfast.ended_count
+        SELECT p.queue, p.state, sum(p.count) FROM parts AS p GROUP BY p.queue, p.state HAVING sum(p.count) <> 0;
+    END IF;
 END $$;
 
 -- Record the end of each of these jobs.

@@ -49,8 +49,9 @@ BEGIN
     RETURN mine;
 END $$;
 
--- Make deferred jobs of these limit keys ready, as many as may start. Their limiters must be locked.
-CREATE FUNCTION holdfast.release_deferred(names text[], now bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- Make deferred jobs of these limit keys ready, as many as may start; returns the queue of each. Their limiters must be
+-- locked.
+CREATE FUNCTION holdfast.release_deferred(names text[], now bigint) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     -- One element per limit key. The limits of its first deferred job determine how many may start.
     limit_keys jsonb[];
@@ -60,6 +61,7 @@ DECLARE
     ats tid[];
     places bigint[];
     place bigint;
+    queues text[] := '{}';
 BEGIN
     SELECT array_agg(g.name), array_agg(f.limit_key), array_agg(r.running), array_agg(0::bigint),
         array_agg(CASE WHEN f.limit_key IS NULL THEN 0
@@ -84,8 +86,11 @@ BEGIN
         ) AS f ORDER BY f.priority, f.run_at, f.seq LIMIT u.free
     ) AS x;
     IF ats IS NOT NULL THEN
-        UPDATE holdfast.job AS j SET state = 'queued', waiting_for = NULL, gen = holdfast.open_generation()
-        WHERE j.ctid = ANY (ats);
+        WITH released AS (
+            UPDATE holdfast.job AS j SET state = 'queued', waiting_for = NULL, gen = holdfast.open_generation()
+            WHERE j.ctid = ANY (ats) RETURNING j.queue
+        )
+        SELECT array_agg(r.queue) INTO queues FROM released AS r;
         FOREACH place IN ARRAY places LOOP
             gone[place] := gone[place] + 1;
         END LOOP;
@@ -98,6 +103,7 @@ BEGIN
         JOIN holdfast.limiter AS s ON s.name = u.name
         CROSS JOIN LATERAL holdfast.has_deferred(u.name) AS h(deferred)
     ) AS o WHERE g.name = o.name AND g.opens_at IS DISTINCT FROM o.look;
+    RETURN queues;
 END $$;
 
 -- Apply notices, and release deferred jobs of limiters whose time has come; what another claim has locked is left to the
@@ -111,6 +117,7 @@ DECLARE
         SELECT g.name FROM holdfast.limiter AS g WHERE g.opens_at <= now ORDER BY g.opens_at, g.name LIMIT {DEFER_LIMIT});
     mine text[];
     others text[];
+    released text[];
 BEGIN
     WITH seen AS (
         DELETE FROM holdfast.notice AS x WHERE x.ctid = ANY (ARRAY(
@@ -157,8 +164,11 @@ BEGIN
         FROM unnest(seen.resting, seen.rests) AS u(name, rest_until)
         WHERE g.name = u.name AND g.rest_until < u.rest_until AND u.name = ANY (mine);
     END IF;
-    PERFORM holdfast.release_deferred(
+    released := holdfast.release_deferred(
         ARRAY((SELECT unnest(due) UNION SELECT unnest(seen.looks)) INTERSECT SELECT unnest(mine)), now);
+    IF cardinality(released) > ask_limit OR NOT released <@ ask_queues THEN
+        PERFORM holdfast.hint(released, '{}', false); -- for the workers that can take what this claim leaves
+    END IF;
     RETURN true;
 END $$;
 
