@@ -22,7 +22,7 @@ import pytest_asyncio
 from holdfast import Holdfast
 from support import durations, shared, sizes, skips
 
-STORES = (pytest.param("memory", marks=pytest.mark.extended), "sqlite")
+STORES = (pytest.param("memory", marks=(pytest.mark.extended, pytest.mark.memory)), "sqlite")
 """Memory only in `make test-all`: that the two behave alike is what the conformance tests check."""
 DAILY = "not extended"
 """The markers of `make test`."""
@@ -69,7 +69,6 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """And no test has to look through them again."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -14,6 +14,7 @@ PUBLIC = [
     "Claim",
     "ConfigError",
     "Context",
+    "Depends",
     "Discard",
     "Filter",
     "Flow",
@@ -73,7 +74,8 @@ def test_every_public_name_is_there():
 
 
 def test_the_names_for_tests_are_these():
-    assert sorted(holdfast.testing.__all__) == ["Bench", "ManualClock", "inline", "on_memory"]
+    names = ["Bench", "ManualClock", "assert_enqueued", "assert_not_enqueued", "inline", "on_memory", "override"]
+    assert sorted(holdfast.testing.__all__) == names
     assert isinstance(holdfast.testing.inline, type), "the word is the block, not the module it is in"
 
 
@@ -94,6 +96,13 @@ def test_every_error_can_be_imported():
 
 UNWANTED = (
     "sqlite3",
+    "holdfast.client.bulk",
+    "holdfast.client.inspection",
+    "holdfast.client.timeseries",
+    "holdfast.schedules.service",
+    "holdfast.sync.app",
+    "cronsim",
+    "zoneinfo",
     "holdfast.flows.builder",
     "holdfast.flows.service",
     "holdfast.worker",
@@ -116,6 +125,13 @@ def test_a_program_that_only_enqueues_does_not_pay_for_the_rest(program):
     code = f"import sys; {program}; print([name for name in {UNWANTED!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_importing_the_package_imports_only_the_version():
+    code = "import sys; before = set(sys.modules); import holdfast; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ours = [name for name in eval(done.stdout) if name.startswith(("holdfast", "asyncio", "msgspec"))]
+    assert ours == ["holdfast", "holdfast.version"]
 
 
 def test_the_worker_is_imported_when_it_is_asked_for():

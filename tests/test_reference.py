@@ -8,7 +8,7 @@ import pytest
 import holdfast
 import holdfast.core.errors
 from holdfast import Claim, Context, Flow, FlowHandle, FlowStatus, Handle, Holdfast, Job, Node, Schedule, Task, Worker
-from holdfast.cli.main import COMMANDS
+from holdfast.cli.commands import COMMANDS
 from holdfast.client.config import Config
 from holdfast.flows.service import Flows
 from holdfast.schedules.service import Schedules

@@ -37,7 +37,7 @@ WRONG_OPTIONS = {
     "max_attempts": [-1, 1_000_001, 1.5, "5", True],
     "timeout": [0, -1, "soon", float("nan"), float("inf"), [1], True],
     "delay": ["soon", float("nan"), float("inf"), [1], 1e12, True],
-    "at": ["2030-01-01", 5, 1e9],
+    "at": ["2030-01-01", -5, 2e12, float("nan")],
     "key": ["", "x" * 513, "a\0b", "a\nb", "\ud800", 5, b"k"],
     "id": ["", "x" * 513, "a\0b", "a\nb", "\ud800", 5, b"k"],
     "tags": ["urgent", 5, [""], [5], ["a\0b"], [None], ["x" * 129], {"a": 1}.items()],
@@ -103,7 +103,7 @@ def test_a_task_cannot_be_registered_under_a_wrong_name(app, name):
 @pytest.mark.parametrize("name", ["", "x" * 129, "a\nb", 5, None, ["a"], "\ud800"])
 async def test_a_wrong_queue_cannot_be_paused_resumed_or_claimed(app, name):
     for call in (lambda: app.pause(name), lambda: app.resume(name), lambda: app.claim([name])):
-        with pytest.raises(InvalidJob, match=r"a queue name must be 1 to 128|give either a queue or task="):
+        with pytest.raises(InvalidJob, match=r"a queue name must be 1 to 128|give exactly one of a queue and task="):
             await call()
 
 
@@ -112,7 +112,9 @@ async def test_a_wrong_queue_cannot_be_paused_resumed_or_claimed(app, name):
 
 @pytest.mark.parametrize("payload", ["text", None, 5, ["a"], {"a": 1}])
 async def test_submit_takes_nothing_but_bytes(app, payload):
-    with pytest.raises(InvalidJob, match=r"the payload given to submit must be bytes, not \w+: encode it first"):
+    with pytest.raises(
+        InvalidJob, match=r"task 'work': the payload given to submit must be bytes, not \w+: encode it first"
+    ):
         await app.submit("work", payload)
     assert await nothing_stored(app)
 

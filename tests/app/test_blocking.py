@@ -1,33 +1,52 @@
-"""Blocking code: `app.sync`."""
+"""Blocking code: `app.sync`, on both paths of a blocking enqueue."""
 
 import asyncio
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from holdfast import (
+    Backoff,
     Context,
     Flow,
     HoldfastError,
     InvalidJob,
+    JobExists,
     JobFailed,
     JobNotFound,
+    KeyConflict,
     LeaseLost,
+    PayloadTooLarge,
+    QueueFull,
     ScheduleNotFound,
     State,
     Worker,
 )
 from holdfast.app import parts_of
 from holdfast.sync.blocking import runs_on
+from support.blocking_paths import PATHS, connect_first, server_url
 from support.eventually import eventually
 from support.inside import session_of
 from support.workers import working
 
 
+@pytest.fixture(params=PATHS)
+def path(request):
+    return request.param
+
+
 @pytest.fixture
-def app(make_app):
-    app = make_app()
+def direct(path, monkeypatch):
+    """Whether each blocking enqueue was written on its caller's thread."""
+    return connect_first(monkeypatch) if path != "group" else []
+
+
+@pytest.fixture
+def app(make_app, path, direct):
+    app = make_app(None if path == "group" else server_url(path))
 
     @app.task
     def add(a: int, b: int) -> int:
@@ -55,6 +74,16 @@ def test_the_readmes_one_line_works(app, add):
     assert handle.result(timeout=30) == 3
 
 
+def test_only_a_lone_enqueue_is_written_on_the_callers_thread(app, add, path, direct):
+    add.sync.enqueue(1, 2)
+    direct.clear()  # a new server does not know the script, and rejects the first request
+    add.sync.enqueue(1, 2)
+    app.sync.enqueue_many([(add, 1, 1), (add, 2, 2)])
+    app.sync.submit("raw", b"abc")
+    assert direct == ([] if path == "group" else [True, True])
+    assert app.sync.stats().counts["queued"] == 5
+
+
 def test_enqueue_and_look(app, add):
     sync = app.sync
     handle = sync.enqueue("add", 1, b=2)
@@ -73,6 +102,79 @@ def test_options_of_a_call(app, add):
     job = add.sync.using(queue="other", key="k").using(priority=-3).enqueue(1, 2).job()
     assert (job.queue, job.key, job.priority) == ("other", "k", -3)
     assert add.using(queue="third").sync.enqueue(1, 2).job().queue == "third"
+
+
+def test_all_options_are_stored(app, add):
+    options = {"tags": ("a", "b"), "meta": {"n": [1, None]}, "max_attempts": 7, "timeout": 2.5, "delay": 60}
+    for id in ("one", "two"):
+        made = (
+            add.sync.using(id=id, retry=Backoff(3), **({} if id == "one" else {"key": "k"}) | options)
+            .enqueue(1, 2)
+            .job()
+        )
+        assert (made.id, made.tags, made.meta, made.state) == (id, ("a", "b"), {"n": [1, None]}, State.SCHEDULED)
+        assert (made.max_attempts, made.timeout, made.payload) == (7, 2.5, {"a": 1, "b": 2})
+
+
+def test_keys_and_ids_are_recognised(app, add):
+    first = add.sync.using(key="k", id="first").enqueue(1, 2)
+    assert add.sync.using(key="k").enqueue(1, 2).id == first.id
+    with pytest.raises(KeyConflict, match="'k'"):
+        add.sync.using(key="k").enqueue(3, 4)
+    for key in (None, "other"):
+        with pytest.raises(JobExists, match="'first'"):
+            add.sync.using(key=key, id="first").enqueue(1, 2)
+    again = add.sync.using(unique="until_start").enqueue(5, 6)
+    assert add.sync.using(unique="until_start").enqueue(5, 6).id == again.id
+    assert app.sync.stats().counts["queued"] == 2
+
+
+def test_what_is_too_much_is_refused(app, add):
+    app.sync.config.set("max-depth", 1)
+    add.sync.enqueue(1, 2)
+    with pytest.raises(QueueFull):
+        add.sync.enqueue(1, 2)
+    with pytest.raises(PayloadTooLarge):
+        app.sync.submit("raw", b"x" * (1 << 20 | 1))
+
+
+def test_hooks_may_await(app, add):
+    async def tag(job, store):
+        await asyncio.sleep(0)
+        return await store(msgspec.structs.replace(job, tags=("seen",)))
+
+    app.around_enqueue.append(tag)
+    assert add.sync.enqueue(1, 2).job().tags == ("seen",)
+
+
+def test_a_large_payload_arrives(app):
+    payload = bytes(range(256)) * 4000
+    app.sync.submit("raw", payload, id="large")
+    [claim] = app.sync.claim()
+    assert claim.payload == payload
+
+
+def test_each_enqueue_is_one_log_line(app, add, caplog):
+    caplog.set_level(logging.DEBUG, "holdfast")
+    first = add.sync.using(key="k").enqueue(1, 2)
+    add.sync.using(key="k").enqueue(1, 2)
+    second = add.sync.enqueue(1, 2)
+    lines = [(line.event, line.fields["job_id"]) for line in caplog.records if hasattr(line, "event")]
+    assert lines == [("job_created", first.id), ("idempotent_submission", first.id), ("job_created", second.id)]
+
+
+def test_each_enqueue_is_one_event_on_the_loop(app, add):
+    events = []
+
+    @app.on("*")
+    def handle(event):
+        assert asyncio.get_running_loop()
+        events.append((event.name, event.fields["job_id"]))
+
+    first = add.sync.using(key="k").enqueue(1, 2)
+    add.sync.using(key="k").enqueue(1, 2)
+    second = add.sync.enqueue(1, 2)
+    assert events == [("job_created", first.id), ("idempotent_submission", first.id), ("job_created", second.id)]
 
 
 def test_operate(app):

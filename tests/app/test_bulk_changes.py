@@ -150,7 +150,8 @@ async def test_every_change_of_many_is_an_event(app):
 
 
 @pytest.mark.parametrize(
-    ("lost", "said"), [(StoreUnavailable("down"), "only partly written"), (OutcomeUnknown("lost"), "lost")]
+    ("lost", "said"),
+    [(StoreUnavailable("down"), "written at least in part, before this error: down"), (OutcomeUnknown("lost"), "lost")],
 )
 async def test_a_store_that_fails_half_way_is_reported_truthfully_and_the_next_call_does_the_rest(
     make_app, monkeypatch, lost, said

@@ -221,6 +221,14 @@ async def test_the_repeated_hour_of_a_clock_change_is_two_different_moments(app,
 async def test_a_naive_time_is_refused(app, add):
     with pytest.raises(InvalidJob, match=r"at= needs an aware datetime, such as datetime\.now\(UTC\)"):
         add.using(at=datetime(2090, 1, 1))  # noqa: DTZ001
+    for milliseconds_or_worse in (1_900_000_000_000, -1, float("nan"), True, "1900000000"):
+        with pytest.raises(InvalidJob, match=r"or seconds since 1970, not"):
+            add.using(at=milliseconds_or_worse)
+
+
+async def test_a_due_time_may_be_seconds_since_1970(add):
+    job = await (await add.using(at=3_790_000_000.5).enqueue(1)).job()
+    assert job.run_at == datetime(2090, 2, 5, 17, 46, 40, 500_000, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from holdfast.flows.completion import Completion
 from holdfast.flows.creation import ENDED
 from holdfast.flows.members import FlowJobs
 from holdfast.flows.service import Flows
-from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run, states
 from support.inside import release_of, session_of
 from support.workers import work_off, working
@@ -106,12 +105,11 @@ async def test_a_retry_that_stopped_half_way_leaves_nothing_waiting(app, tasks, 
         assert (await handle.wait(30)).counts == {"succeeded": 3}
 
 
-@pytest.mark.parametrize("ended_again", [False, True], ids=["it waits", "it has ended again"])
-async def test_a_job_that_is_retried_while_its_flow_ends_is_waited_for(app, tasks, monkeypatch, ended_again):
+async def test_a_flow_is_not_ended_by_a_process_that_read_its_jobs_before_a_retry(app, tasks, monkeypatch):
     flow = Flow()
-    nodes = flow.group(tasks.fragile.using().call(word) for word in "ab")
+    flow.group(tasks.fragile.using().call(word) for word in "ab")
     handle = await app.enqueue_flow(flow)
-    change, ended = FlowJobs.change, asyncio.Event()
+    change, states, tried = FlowJobs.change, [], asyncio.Event()
 
     async def retried_first(self, changes):
         if not tasks.broken or not any(one.id == handle.id and one.patch.state == State.DEAD for one in changes):
@@ -120,23 +118,33 @@ async def test_a_job_that_is_retried_while_its_flow_ends_is_waited_for(app, task
         await app.pause("default")
         assert await app.flows.retry(handle.id) == 2
         written = await change(self, changes)
-        ended.set()
-        if ended_again:
-            await app.resume("default")
-            assert [await handle.handle(node).result(30) for node in nodes] == ["mended", "mended"]
+        states.append((await handle.status()).state)
+        tried.set()
         return written
-
-    async def in_state(state):
-        return (await handle.status()).state == state
 
     monkeypatch.setattr(FlowJobs, "change", retried_first)
     async with working(app, poll=0.05):
-        await ended.wait()
-        if not ended_again:
-            await eventually(lambda: in_state(State.BLOCKED))
-            await app.resume("default")
-        await eventually(lambda: in_state(State.SUCCEEDED))
-    assert sorted(tasks.ran) == ["a", "b"]
+        await tried.wait()
+        await app.resume("default")
+        assert (await handle.wait(30)).state == State.SUCCEEDED
+    assert (states, sorted(tasks.ran)) == ([State.BLOCKED], ["a", "b"])
+
+
+async def test_a_retried_flow_waits_for_its_jobs_from_the_commit_that_resets_them(app, tasks, monkeypatch):
+    flow = Flow()
+    flow.add(tasks.fragile, "bad")
+    handle, _ = await run(app, flow)
+    tasks.broken = False
+    change, seen = FlowJobs.change, []
+
+    async def observed(self, changes):
+        written = await change(self, changes)
+        seen.append([record.state for record in await FlowJobs(session_of(app)).get([handle.id, f"{handle.id}.0"])])
+        return written
+
+    monkeypatch.setattr(FlowJobs, "change", observed)
+    assert await handle.retry() == 1
+    assert {tuple(sorted(states)) for states in seen} == {(State.BLOCKED, State.QUEUED)}
 
 
 async def test_a_job_is_not_left_unrun_by_a_process_that_saw_its_parent_before_a_retry(app, tasks, monkeypatch):
@@ -155,7 +163,7 @@ async def test_a_job_is_not_left_unrun_by_a_process_that_saw_its_parent_before_a
         assert await app.flows.retry(handle.id) == 2
         written = await change(self, changes)
         await app.resume("default")
-        assert written == [True]
+        assert written == [False]
         return written
 
     monkeypatch.setattr(FlowJobs, "change", overtaken)
@@ -165,6 +173,24 @@ async def test_a_job_is_not_left_unrun_by_a_process_that_saw_its_parent_before_a
     assert [
         extras.read((await parts_of(app).handles.record(f"{handle.id}.{number}")).extra).not_run for number in (1, 2)
     ] == [None, None]
+
+
+async def test_a_job_that_was_blocked_when_its_parent_was_retried_is_not_left_unrun(app, tasks, monkeypatch):
+    flow = Flow()
+    flow.add(tasks.note, flow.add(tasks.fragile, "bad"))
+    handle = await app.enqueue_flow(flow)
+    change = FlowJobs.change
+
+    async def retried_first(self, changes):
+        if not tasks.broken or not any(one.patch.state == State.CANCELLED for one in changes):
+            return await change(self, changes)
+        tasks.broken = False
+        assert await app.flows.retry(handle.id) == 1
+        return await change(self, changes)
+
+    monkeypatch.setattr(FlowJobs, "change", retried_first)
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).counts == {"succeeded": 2}
 
 
 async def test_a_flow_whose_end_was_reported_and_no_more_is_closed_by_the_next_worker(app, tasks, monkeypatch):

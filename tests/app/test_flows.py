@@ -376,7 +376,7 @@ async def test_what_cannot_be_a_flow_is_refused(app, tasks):
         flow.add(print, "e")
     with pytest.raises(InvalidJob, match="allow_unfinished must be a whole number"):
         flow.on_end(tasks.note, "f", allow_unfinished=-1)
-    with pytest.raises(InvalidJob, match="at least one job"):
+    with pytest.raises(InvalidJob, match="flow 'flow' has no job"):
         await app.enqueue_flow(Flow())
     broken = Flow()
     broken.add(tasks.total, [broken.add(tasks.note, "a"), {"$result": 1}])

@@ -11,7 +11,9 @@ async def test_a_full_queue_refuses_more_until_there_is_room(make_app):
     app = make_app(max_depth=3)
     for _ in range(3):
         await app.enqueue("noop")
-    with pytest.raises(QueueFull, match=r"queue 'default' has 3 waiting jobs \(max_depth\)") as refused:
+    with pytest.raises(
+        QueueFull, match=r"queue 'default' is full: it has at least 3 waiting jobs \(max_depth\)"
+    ) as refused:
         await app.enqueue("noop")
     assert (refused.value.queue, refused.value.max_depth, refused.value.retry_safe) == ("default", 3, True)
     [claim] = await app.claim()

@@ -65,7 +65,7 @@ def test_a_rate_that_is_none_is_refused(rate):
         ({"concurrency": 1, "burst": 2}, "requires rate="),
         ({"rate": "1/s", "burst": 0.5}, "burst=…\\) must be a whole number"),
         ({"rate": "1/s", "burst": 0}, "burst=…\\) must be a whole number"),
-        ({"rate": "1/day", "burst": 400}, "at most one year"),
+        ({"rate": "1/day", "burst": 400}, "more than one year"),
         ({"key": "c", "weight": 0}, "weight=…\\) must be a whole number from 1 to 100,"),
         ({"key": "c", "weight": 1001}, "weight=…\\) must be a whole number from 1 to 100,"),
         ({"concurrency": 1, "weight": len}, "requires key="),
@@ -88,7 +88,7 @@ def test_a_name_of_a_limit_key_is_checked():
 def test_only_a_limit_is_taken_for_one(app, make_app):
     with pytest.raises(InvalidJob, match=r"made by holdfast\.limit"):
         app.task(print, name="p", limit=5)
-    with pytest.raises(InvalidJob, match=r"made by holdfast\.limit"):
+    with pytest.raises(InvalidJob, match=r"queue_limits=: the limit of queue 'mail' must be made by holdfast\.limit"):
         make_app(queue_limits={"mail": 5})
     with pytest.raises(ConfigError, match="queue_limits= must be a dict of limits by queue"):
         make_app(queue_limits=[("mail", limit(concurrency=5))])

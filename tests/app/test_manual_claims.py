@@ -411,7 +411,7 @@ async def test_a_cancelled_claimer_leaves_nothing_claimed(app):
 
 async def test_claims_by_hand_are_listed_beside_the_workers(app, claim):
     [seen] = await app.workers()
-    assert (seen.kind, seen.pid, seen.jobs, seen.lease) == ("hand", os.getpid(), ("job",), 300)
+    assert (seen.kind, seen.pid, seen.jobs, seen.lease) == ("manual", os.getpid(), ("job",), 300)
     assert (await app.stats()).workers == 0, "but they are no workers"
     await claim.complete()
 

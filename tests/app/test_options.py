@@ -15,6 +15,7 @@ from holdfast.http.schedules import NewSchedule, ScheduleOut
 from holdfast.tasks.options import JOB_OPTIONS, OPTION_OF, PAIRS, TASK_OPTIONS, JobOptions, Options
 
 DOCS = Path(__file__).parents[2] / "docs"
+FLOW = "the task of a schedule can enqueue a job with it"
 ONE_JOB = "it belongs to one job, and a schedule makes many"
 OBJECT = "it is an object of a Python program"
 LEFT_OUT = {
@@ -40,11 +41,15 @@ LEFT_OUT = {
         **dict.fromkeys(("at", "delay", "key", "id", "meta", "unique", "replace", "debounce", "debounce_max"), ONE_JOB),
         "limit": "it is the task's",
         "connection": OBJECT,
+        "on_success": FLOW,
+        "on_dead": FLOW,
     },
     "a schedule in the store": {
         **dict.fromkeys(("at", "delay", "key", "id", "meta", "unique", "replace", "debounce", "debounce_max"), ONE_JOB),
         "limit": "it is the task's",
         "connection": OBJECT,
+        "on_success": FLOW,
+        "on_dead": FLOW,
     },
     "holdfast enqueue JSON": spec.NOT_IN_JSON,
     "holdfast enqueue --flags": {

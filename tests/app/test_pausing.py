@@ -414,8 +414,8 @@ async def test_what_a_job_a_worker_a_schedule_or_the_code_has_is_known(app, send
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({}, "give either a queue or task="),
-        ({"queue": "mail", "task": "send"}, "give either a queue or task="),
+        ({}, "give exactly one of a queue and task="),
+        ({"queue": "mail", "task": "send"}, "give exactly one of a queue and task="),
         ({"queue": "mail", "where": {"customer": 42}}, "where= requires task="),
         ({"task": ""}, "a task name must be"),
         ({"task": "send", "where": [42]}, "where= must be a dict of arguments by name"),

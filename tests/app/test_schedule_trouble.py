@@ -48,8 +48,8 @@ async def test_a_run_that_finds_its_queue_full_is_made_once_there_is_room(app, c
         assert await app.schedules.make_due_runs() is None, "it is for the next look, whenever that is"
     waiting = await app.schedules.get("hourly")
     assert (waiting.last_run, waiting.last_job) == (None, None)
-    assert "queue 'default' has 2 waiting jobs" in waiting.error
-    assert caplog.text.count("a run could not be enqueued") == 1
+    assert "queue 'default' is full: it has at least 2 waiting jobs" in waiting.error
+    assert caplog.text.count("a run could not be enqueued and will be tried again: QueueFull") == 1
     await app.cancel(others[0].id)
     await app.schedules.make_due_runs()
     kept = await app.schedules.get("hourly")
@@ -81,7 +81,7 @@ async def test_a_full_queue_is_no_leave_to_make_up_for_more_than_was_asked(app, 
     await app.cancel(others[0].id)
     await app.schedules.make_due_runs()
     assert await runs_of(app) == []
-    assert "has 2 waiting jobs" in (await app.schedules.get("hourly")).error
+    assert "has at least 2 waiting jobs" in (await app.schedules.get("hourly")).error
 
 
 async def test_a_run_that_is_refused_for_good_is_reported_and_the_next_one_has_its_own_chance(app, clock, caplog):
@@ -95,7 +95,7 @@ async def test_a_run_that_is_refused_for_good_is_reported_and_the_next_one_has_i
     assert kept.next > clock.now()
     clock.advance(HOUR)
     await app.schedules.make_due_runs()
-    assert caplog.text.count("a run could not be enqueued") == 1
+    assert caplog.text.count("a run could not be enqueued and was skipped; correct the schedule") == 1
     await app.config.unset("max_payload")
     clock.advance(HOUR)
     await app.schedules.make_due_runs()

@@ -132,6 +132,28 @@ async def test_overlap_skip_makes_no_run_while_the_last_one_is_unfinished(app, c
     assert len(await jobs_of(app)) == 2
 
 
+async def test_a_schedule_makes_no_run_before_its_start_and_after_its_end(app, clock):
+    begin = clock.now() / 1e6
+    begin += 60 - begin % 60
+    kept = await app.schedules.put("short", "report", every=60, start=begin + 600, end=begin + 720, catch_up=9)
+    assert kept.next_run == kept.start == datetime.fromtimestamp(begin + 600, UTC)
+    assert kept.end == kept.start + timedelta(minutes=2)
+    assert 540 < await app.schedules.make_due_runs() <= 660
+    for _ in range(30):
+        clock.advance(60)
+        await app.schedules.make_due_runs()
+    assert [job.key for job in await jobs_of(app)] == [
+        f"schedule/short/{int(begin + seconds) * 1_000_000}" for seconds in (600, 660, 720)
+    ]
+    kept = await app.schedules.get("short")
+    assert kept.next_run is None
+    assert await app.schedules.put("short", "report", every=60, end=kept.end) is not None  # it is over, not refused
+    with pytest.raises(InvalidJob, match="from start= to end="):
+        await app.schedules.put("never", "report", every=60, start=begin, end=begin - 1)
+    with pytest.raises(InvalidJob, match="start= needs an aware datetime"):
+        await app.schedules.put("never", "report", every=60, start=datetime(2030, 1, 1))  # noqa: DTZ001
+
+
 async def test_a_paused_schedule_makes_nothing_and_does_not_make_up_for_it(app, clock):
     await app.schedules.put("daily", "report", every=60, catch_up=100)
     assert (await app.schedules.pause("daily")).next_run is None
@@ -250,7 +272,7 @@ async def test_a_plain_function_is_made_a_task(make_app):
 
 
 async def test_what_cannot_be_declared_is_refused_where_it_is_declared(app):
-    with pytest.raises(InvalidJob, match=r"schedule 'needs'.*argument.*schedules\.put"):
+    with pytest.raises(InvalidJob, match=r"schedule 'needs'.*argument.*args=…"):
 
         @app.cron(every=60)
         async def needs(day: str) -> None: ...
@@ -262,6 +284,22 @@ async def test_what_cannot_be_declared_is_refused_where_it_is_declared(app):
     assert set(parts_of(app).schedules.declared) == {"nightly", "later"}
     with pytest.raises(InvalidJob, match=r"schedule 'later' is declared twice.*name="):
         app.cron(every=60, name="later")(nightly)
+
+
+async def test_a_declared_schedule_may_have_arguments(make_app):
+    app, seen = make_app(), []
+
+    @app.cron(every=timedelta(seconds=0.1), args=[1], kwargs={"word": "a"})
+    def note(n: int, word: str) -> None:
+        seen.append((n, word))
+
+    async with working(app, poll=0.05):
+        await eventually(lambda: seen)
+    assert set(seen) == {(1, "a")}
+    with pytest.raises(InvalidJob, match="is declared twice"):
+        app.cron(every=timedelta(seconds=0.1), args=[2], kwargs={"word": "a"})(note)
+    with pytest.raises(InvalidJob, match=r"pass its arguments as @app.cron\(…, args=…, kwargs=…\)"):
+        app.cron(every=60, name="other")(note)
 
 
 async def test_one_that_cannot_be_kept_harms_no_other(app, caplog):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from contextlib import asynccontextmanager
 
@@ -37,6 +38,17 @@ async def opened(bucket, clock, timings=TIMINGS):
         yield BucketStore(bucket, timings, clock=clock, _shared=Here(engine))
     finally:
         await engine.close()
+
+
+async def watch(store, seconds):
+    """Look about once a second; what was lost."""
+    lost = []
+    for _ in range(round(seconds)):
+        await asyncio.sleep(1.0)
+        lost = await store.expired(9)
+        if lost:
+            break
+    return lost
 
 
 def virtually(work):

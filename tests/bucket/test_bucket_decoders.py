@@ -1,4 +1,4 @@
-"""Two stores in one process, each with its own thread, may decode their first objects concurrently."""
+"""Decoding objects of a bucket: damage is reported with the object's key, and threads do not disturb each other."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import threading
 from types import SimpleNamespace
 
 import msgspec
+import pytest
 
+from holdfast.core.job import NewJob
 from holdfast.store.bucket import log_format
+from holdfast.testing.build import new_job
 
 
 def test_two_threads_never_build_a_decoder_at_the_same_time(monkeypatch):
@@ -40,3 +43,11 @@ def test_two_threads_never_build_a_decoder_at_the_same_time(monkeypatch):
         thread.join()
     assert read == [log_format.Tidy(7, [("ann", 3)])] * 2
     assert max(most) == 1
+
+
+def test_a_table_that_lacks_a_field_is_reported_with_the_key_of_its_object():
+    tables = log_format.pack([new_job("a")])
+    del tables[0].like["id"]
+    text = r"object done/7 of the bucket is damaged \(2 bytes\): the field id of a NewJob is missing; .*: restore it"
+    with pytest.raises(log_format.Damaged, match=text), log_format.unpacking("done/7", b"{}"):
+        log_format.unpack(tables, NewJob)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from alone import opened, virtually
+from alone import opened, virtually, watch
 from delayed import InMemory
 
 from holdfast.core.errors import StoreUnavailable
@@ -14,17 +14,6 @@ from holdfast.testing.build import holder, new_job, swept
 from holdfast.testing.verbs import claim_one, insert, settle
 
 LEASE = 30.0
-
-
-async def watch(store, seconds):
-    """Look about once a second; what was lost."""
-    lost = []
-    for _ in range(round(seconds)):
-        await asyncio.sleep(1.0)
-        lost = await store.expired(9)
-        if lost:
-            break
-    return lost
 
 
 def test_short_lived_processes_find_an_expired_lease_together():

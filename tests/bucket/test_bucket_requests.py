@@ -162,7 +162,7 @@ async def test_a_torn_or_empty_entry_is_an_error_and_not_an_empty_queue(bucket):
         whole = objects[key]
         objects[key] = (torn, whole[1])
         again = BucketStore(bucket)
-        with pytest.raises(StoreUnavailable, match=f"{key} is damaged.*: restore it from a backup"):
+        with pytest.raises(StoreUnavailable, match=f"{key} of the bucket is damaged.*: restore it from a backup"):
             await again.open()
         findings = await again.examine()
         assert not all(finding.fine for finding in findings)

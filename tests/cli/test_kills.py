@@ -45,6 +45,17 @@ def test_kill_of_a_worker(at_work):
     nothing_left(at_work)
 
 
+def test_kill_of_a_worker_on_a_folder(terminal):
+    """Its supervisor sends heartbeats without the jobs, and loads them to recover those of the worker."""
+    terminal.env["HOLDFAST_URL"] = f"file://{terminal.folder}/jobs"
+    terminal("worker", "start", "--lease", "600")
+    terminal("enqueue", '{"id": "j", "command": "echo run >> runs; test $(wc -l < runs) -gt 1 || sleep 300"}')
+    terminal.until((terminal.folder / "runs").exists)
+    kill(terminal.workers()[0]["pid"])
+    terminal.until(lambda: terminal.states() == {"succeeded": 1})
+    nothing_left(terminal)
+
+
 def test_kill_of_the_supervisor(at_work):
     [supervisor] = at_work.supervisors()
     kill(supervisor)

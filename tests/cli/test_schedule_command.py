@@ -28,6 +28,21 @@ def test_all_fields_of_a_schedule_are_shown(terminal):
     assert "no schedule 'x'" in terminal("schedule", "show", "x", code=1)
 
 
+def test_a_schedule_has_a_start_and_an_end(terminal):
+    put = ("schedule", "put", "short", "--every", "1h")
+    dates = ("--start", "2090-01-01T00:00Z", "--end", "3790000000")
+    made = terminal(*put, *dates, "--", "true")
+    assert "Every hour, from 2090-01-01 00:00 UTC, until 2090-02-05 17:46 UTC; next run 20" in made
+    shown = terminal("schedule", "show", "short")
+    assert "start      20" in shown
+    assert "end        2090-02-0" in shown
+    assert "no more runs" in terminal(*put, "--end", "2020-01-01T00:00Z", "--", "true")
+    assert "no more runs" in terminal("schedule", "list")
+    assert "--end needs a time zone" in terminal(*put, "--end", "2020-01-01", "--", "true", code=2)
+    wrong = ("--start", "3790000000", "--end", "1970-01-01T01:00Z")
+    assert "from --start to --end" in terminal(*put, *wrong, "--", "true", code=2)
+
+
 def test_a_failed_run_is_reported(terminal):
     terminal("schedule", "put", "often", "--every", "1", "--", "echo", "x" * 2000)
     terminal("config", "set", "max_payload", "1024")
@@ -52,7 +67,7 @@ def test_errors_are_reported_and_nothing_is_stored(terminal):
     )
     assert "--tz needs --cron" in terminal("schedule", "put", "x", "--every", "5", "--tz", "Oz", "--", "true", code=2)
     assert "catch-up" in terminal("schedule", "put", "x", "--every", "5", "--catch-up", "1.5", "--", "true", code=2)
-    assert "give either --cron or --every" in terminal("schedule", "put", "x", "--", "true", code=2)
+    assert "give exactly one of --cron and --every" in terminal("schedule", "put", "x", "--", "true", code=2)
     assert "it needs -- COMMAND, or --task NAME" in terminal("schedule", "put", "x", "--every", "5", code=2)
     assert "not both" in terminal("schedule", "put", "x", "--every", "5", "--task", "t", "--", "true", code=2)
     put = ("schedule", "put", "x", "--every", "5", "--task", "t")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from contextlib import closing
@@ -10,9 +11,11 @@ from functools import partial
 import pytest
 import typer
 
+from holdfast import Holdfast, StoreUnavailable
 from holdfast.cli import schema as commands
-from holdfast.store.sqlite import schema
+from holdfast.store.sqlite import SqliteStore, schema
 from support.second_step import second_step
+from support.workers import work_off
 
 
 def test_migrate_checks_applies_and_is_idempotent(terminal):
@@ -62,6 +65,23 @@ def test_doctor_reports_problems(terminal):
     assert "chmod 600" in terminal("doctor", code=1)
 
 
+def test_refused_jobs_are_named_by_doctor_and_status_and_can_be_moved(terminal):
+    async def refuse():
+        async with Holdfast(f"sqlite:///{terminal.folder / 'holdfast.db'}") as app:
+            await app.enqueue("old", 1)
+            await work_off(app)
+
+    asyncio.run(refuse())
+    cause = "workers refused 1 job of task 'old' in queue 'default': UnknownTask: unknown task 'old'"
+    assert f"warn  {cause}" in terminal("doctor", code=1)
+    assert f"Warning: {cause}" in terminal("status")
+    [refused] = terminal.json("status")["refused"]
+    assert (refused["task"], refused["count"], refused["exact"]) == ("old", 1, True)
+    assert "1 jobs match; none was moved." in terminal("move", "old", "new", "--dry-run")
+    assert "1 of 1 jobs moved from task old to new." in terminal("move", "old", "new")
+    assert cause not in terminal("status")
+
+
 def test_a_store_without_a_schema_is_reported(terminal):
     assert "has no schema" in terminal("migrate", "--url", "memory://")
 
@@ -86,3 +106,19 @@ def test_doctor_finds_a_file_that_cannot_be_written(terminal):
 def test_doctor_finds_what_opening_refuses(terminal):
     (terminal.folder / "holdfast.db").mkdir()
     assert "is a folder; a SQLite store is a file" in terminal("doctor", code=1)
+
+
+def test_doctor_keeps_its_findings_if_the_store_cannot_be_opened(tmp_path, capsys, monkeypatch):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    commands.migrate(url=url)
+
+    async def fail(_store):
+        raise StoreUnavailable("the disk is full")
+
+    monkeypatch.setattr(SqliteStore, "open", fail)
+    with pytest.raises(typer.Exit) as raised:
+        commands.doctor(url=url)
+    output = capsys.readouterr().out
+    assert raised.value.exit_code == 1
+    assert "a test write failed: the disk is full" in output
+    assert "refused jobs could not be read: the disk is full" in output

@@ -4,6 +4,8 @@ import resource
 import subprocess
 import sys
 
+import pytest
+
 from support.terminal import HOLDFAST
 
 
@@ -15,6 +17,7 @@ def cost(terminal, *command):
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
+@pytest.mark.extended
 def test_enqueue_costs_little_more_than_importing_its_libraries(terminal):
     enqueue = (*HOLDFAST, "enqueue", '{"command": "echo hi"}')
     libraries = (sys.executable, "-c", "import asyncio, msgspec, sqlite3, typer")
@@ -23,10 +26,85 @@ def test_enqueue_costs_little_more_than_importing_its_libraries(terminal):
     assert min(ours for ours, _ in costs) < 3.5 * min(theirs for _, theirs in costs)
 
 
+HEAVY = {
+    "aiohttp",
+    "asyncpg",
+    "cloudpickle",
+    "cronsim",
+    "email",
+    "hiredis",
+    "holdfast.client.bulk",
+    "holdfast.client.inspection",
+    "holdfast.client.timeseries",
+    "holdfast.demo",
+    "holdfast.flows",
+    "holdfast.http",
+    "holdfast.observe.logs",
+    "holdfast.observe.metrics",
+    "holdfast.schedules",
+    "holdfast.store.bucket",
+    "holdfast.store.postgres",
+    "holdfast.store.redis",
+    "holdfast.store.reference.memory",
+    "holdfast.store.remote",
+    "holdfast.sync",
+    "holdfast.testing",
+    "holdfast.worker",
+    "http.client",
+    "importlib.metadata",
+    "multiprocessing",
+    "obstore",
+    "opentelemetry",
+    "prometheus_client",
+    "psycopg",
+    "pydantic",
+    "redis",
+    "rich",
+    "starlette",
+    "textual",
+    "unittest",
+    "uvicorn",
+    "uvloop",
+    "xml",
+    "zoneinfo",
+}
+
+
+def imported(terminal, *command):
+    """The modules that a command imports, in a process that no fork server has started."""
+    env = terminal.env | {"PYTHONPROFILEIMPORTTIME": "1"}
+    done = subprocess.run(
+        [*HOLDFAST, *command], cwd=terminal.folder, env=env, check=True, capture_output=True, text=True
+    )
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+
+
 def test_enqueue_imports_no_unused_library(terminal):
-    terminal.env["PYTHONPROFILEIMPORTTIME"] = "1"
-    output = terminal("enqueue", '{"command": "echo hi"}')
-    imported = {line.rpartition("|")[2].strip() for line in output.splitlines() if "|" in line}
-    for heavy in ("rich", "textual", "holdfast.worker", "holdfast.testing", "psycopg", "redis", "pydantic"):
-        assert heavy not in imported, heavy
+    modules = imported(terminal, "enqueue", '{"command": "echo hi"}')
+    assert modules & HEAVY == set()
+    assert "holdfast.app" in modules
     assert (terminal.folder / "holdfast.db").exists()
+
+
+def test_a_command_collects_garbage_as_usual_while_it_runs(terminal):
+    code = """
+import gc, sys
+usual, during = gc.get_threshold(), []
+from holdfast.cli import connect, main
+from_app = connect.make_app
+connect.make_app = lambda *given: during.append(gc.get_threshold()) or from_app(*given)
+sys.argv = ["holdfast", "status", "--json"]
+try:
+    main.main()
+except SystemExit:
+    pass
+assert during[0][0] > usual[0], during
+assert gc.get_threshold() == usual
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=terminal.folder, env=terminal.env, check=True, capture_output=True)
+
+
+def test_the_version_needs_neither_a_loop_nor_an_app(terminal):
+    modules = imported(terminal, "--version")
+    assert modules & {"asyncio", "sqlite3", "holdfast.app"} == set()
+    assert "typer" in modules

@@ -64,10 +64,11 @@ def test_unknown_names_are_paused_with_a_warning(terminal):
 
 def test_resume_of_an_unpaused_name_lists_the_paused_ones(terminal):
     terminal("migrate")
-    assert terminal("resume", "mail", code=1) == "holdfast: Queue mail was not paused; nothing is paused\n"
+    output = "holdfast: Queue mail is not paused, so it was not resumed; nothing is paused\n"
+    assert terminal("resume", "mail", code=1) == output
     terminal("pause", "my mail")
     terminal("pause", "--task", "send", "--where", "customer=42")
-    output = "was not paused; these are paused: 'my mail', --task send --where customer=42\n"
+    output = "is not paused, so it was not resumed; these are paused: 'my mail', --task send --where customer=42\n"
     assert terminal("resume", "mail", code=1) == f"holdfast: Queue mail {output}"
     assert terminal("resume", "--task", "send", code=1) == f"holdfast: Task send {output}"
     assert terminal("resume", "my mail") == "Queue my mail resumed.\n"
@@ -89,7 +90,7 @@ def test_a_dead_job_is_not_retried_while_another_job_has_its_key(terminal):
 
 
 def test_invalid_options_are_a_one_line_error(terminal):
-    assert "give either a queue or --task" in terminal("pause", code=2)
+    assert "give exactly one of a queue and --task" in terminal("pause", code=2)
     assert "--where takes NAME=VALUE" in terminal("pause", "--task", "t", "--where", "customer", code=2)
     assert "'unique' must be 'until_start', 'until_end', a number" in terminal(
         "enqueue", "--unique", "ever", "--", "x", code=2

@@ -252,7 +252,8 @@ def test_reload_restarts_workers_when_a_file_changes(terminal):
 
 def test_shell_jobs_need_the_shell_option(terminal):
     (terminal.folder / "shop.py").write_text("from holdfast import Holdfast\napp = Holdfast()\n")
-    terminal("enqueue", '{"id": "x", "command": "touch ran", "max_retries": 1}')
+    terminal("enqueue", '{"id": "x", "command": "touch ran"}')
+    terminal("config", "set", "refusal-timeout", "0")
     terminal("worker", "start", "-A", "shop:app")
     terminal.until(lambda: terminal.job("x")["state"] == "dead")
     assert "unknown task 'shell'" in terminal.job("x")["error"]
@@ -287,8 +288,8 @@ def test_shell_jobs_get_the_variables_of_pass_env(terminal):
 
 def test_workers_that_cannot_start_are_reported(terminal):
     (terminal.folder / "shop.py").write_text(
-        "import os\nfrom holdfast import Holdfast\napp = Holdfast()\n"
-        "if os.environ.get('BREAK') and 'member' in open('/proc/self/cmdline').read(): raise RuntimeError('no')\n"
+        "import os, sys\nfrom holdfast import Holdfast\napp = Holdfast()\n"
+        "if os.environ.get('BREAK') and sys.argv[0].endswith('member.py'): raise RuntimeError('no')\n"
     )
     terminal.env["BREAK"] = "1"
     assert "the workers did not start" in terminal("worker", "start", "-A", "shop:app", code=1)
@@ -296,7 +297,7 @@ def test_workers_that_cannot_start_are_reported(terminal):
 
 
 ONE_AFTER_ANOTHER = """
-import itertools, os, pathlib, signal, time
+import itertools, os, pathlib, signal, sys, time
 from holdfast import Holdfast
 app = Holdfast()
 
@@ -316,7 +317,7 @@ def place() -> int:
         except FileExistsError:
             pass
 
-if 'holdfast.worker.member' in pathlib.Path('/proc/self/cmdline').read_text() and place() == 2:
+if sys.argv[0].endswith('member.py') and place() == 2:
     SECOND
 """
 

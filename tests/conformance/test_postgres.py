@@ -60,7 +60,7 @@ class PostgresHarness(ManualTimeHarness):
     """The server's clock is the only one that this store reads; here it reads a file."""
 
     major = max(installed(), default=0)
-    features = ManualTimeHarness.features | {"write_count"}
+    features = ManualTimeHarness.features | {"write_count", "reliable_hints"}
     pool = POOL
     swept: ClassVar[dict[int, list[str]]] = {}
     """Schemas that are empty again, by version: making one takes longer than most tests."""

@@ -22,7 +22,7 @@ def valkey():
 class OnServer:
     """A harness whose place is a prefix of its own on a shared server."""
 
-    features = frozenset({"write_count"})
+    features = frozenset({"write_count", "reliable_hints"})
 
     def __init__(self, folder):
         super().__init__(folder)

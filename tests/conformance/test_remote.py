@@ -66,7 +66,8 @@ class OverHttp(ManualTimeHarness):
 
 
 def over_http(harness):
-    return type(f"{harness.__name__}OverHttp", (OverHttp,), {"behind": harness, "features": harness.features})
+    features = harness.features - {"reliable_hints"}
+    return type(f"{harness.__name__}OverHttp", (OverHttp,), {"behind": harness, "features": features})
 
 
 THROUGH = ("TestLeases", "TestWaking", "TestTransitions", "TestPages", "TestOutput")

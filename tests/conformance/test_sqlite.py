@@ -1,6 +1,7 @@
 """The conformance suite for SQLite."""
 
 import sqlite3
+import sys
 
 import pytest
 
@@ -12,6 +13,8 @@ sqlite = pytest.importorskip("holdfast.store.sqlite")
 
 class SqliteHarness(ManualTimeHarness):
     features = ManualTimeHarness.features | {"reboots", "write_count"}
+    if sys.platform == "linux":
+        features |= {"reliable_hints"}
 
     def __init__(self, folder):
         super().__init__(folder)

@@ -9,7 +9,7 @@ import pytest
 import typer.main
 import yaml
 
-from holdfast.cli.main import app as cli
+from holdfast.cli.commands import app as cli
 from holdfast.core.settings import PARSERS
 from holdfast.observe.tally import METRICS
 from holdfast.worker.supervisor import KILL_AFTER

@@ -25,4 +25,4 @@ def test_a_job_that_blocks_for_three_leases_runs_once(look, processes, journal, 
     look.demand(id, journal.per_job("start")[id] == 1, "it ran more than once")
     look.demand(id, look.job(id).fence == 1, "it was claimed more than once")
     assert busy.running
-    look.demand_no_trouble()
+    look.demand_no_trouble(but="a task blocks the event loop")

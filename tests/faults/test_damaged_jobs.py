@@ -197,7 +197,7 @@ async def test_a_damaged_job_that_ended_is_listed_shown_and_deleted(request, app
 async def test_a_damaged_job_whose_holder_is_lost_keeps_no_other_from_being_recovered(request, app, name):
     store = request.node.callspec.params["store_url"]
     bad, good = await app.enqueue("add", 5, 5), await app.enqueue("add", 1, 1)
-    holder = Holder("gone:1:1", 0.05, "hand", "gone", 1, ("default",))
+    holder = Holder("gone:1:1", 0.05, "manual", "gone", 1, ("default",))
     claims = await session_of(app).store.write(Batch(asks=[Ask(holder, ("default",), 2, 7)]))
     assert len(claims.asks[0].records) == 2
     await damage(app, store, name, bad.id)
@@ -219,7 +219,7 @@ async def test_a_damaged_job_whose_holder_is_lost_keeps_no_other_from_being_reco
 async def test_a_damaged_quarantined_keeps_no_other_from_its_run(request, app, name):
     store = request.node.callspec.params["store_url"]
     jobs = [await app.enqueue("add", number, number) for number in range(3)]
-    holder = Holder("gone:1:1", 60.0, "hand", "gone", 1, ("default",))
+    holder = Holder("gone:1:1", 60.0, "manual", "gone", 1, ("default",))
     claims = await session_of(app).store.write(Batch(asks=[Ask(holder, ("default",), 3, 7)]))
     assert len(claims.asks[0].records) == 3
     assert await parts_of(app).claims.recover(holder=holder.id) == 3
@@ -396,7 +396,7 @@ def sqlite_change(app, statement, *values):
 async def held_by_another(app, lease=0.05):
     """A job that a process which is gone has claimed."""
     job = await app.enqueue("add", 1, 1)
-    holder = Holder("gone:1:1", lease, "hand", "gone", 1, ("default",))
+    holder = Holder("gone:1:1", lease, "manual", "gone", 1, ("default",))
     claims = await session_of(app).store.write(Batch(asks=[Ask(holder, ("default",), 1, 7)]))
     assert [record.id for record in claims.asks[0].records] == [job.id]
     return job
@@ -443,7 +443,7 @@ async def test_a_process_that_sqlite_cannot_decode_harms_no_other_and_loses_its_
 async def test_a_heartbeat_has_numbers_where_those_of_a_claim_cannot_be_decoded(app):
     job = await held_by_another(app)
     sqlite_change(app, "UPDATE holdfast_job SET fence = ?, token = ? WHERE id = ?", b"\xff", "abc", job.id)
-    [heartbeat] = await session_of(app).store.heartbeat([Holder("gone:1:1", 60.0, "hand", "gone", 1, ("default",))])
+    [heartbeat] = await session_of(app).store.heartbeat([Holder("gone:1:1", 60.0, "manual", "gone", 1, ("default",))])
     assert [(held.id, held.fence, held.token) for held in heartbeat.held] == [(job.id, 0, 0)]
 
 
@@ -495,7 +495,7 @@ async def test_a_count_that_redis_cannot_add_to_leaves_no_step_half_done(app, va
     for letter in "tbrs":
         await link.command("HSET", f"{head}counts", f"{letter}:default", value)
     await link.command("HSET", f"{head}holder:gone:1:1", "heartbeat", value)
-    [heartbeat] = await session_of(app).store.heartbeat([Holder("gone:1:1", 0.05, "hand", "gone", 1, ("default",))])
+    [heartbeat] = await session_of(app).store.heartbeat([Holder("gone:1:1", 0.05, "manual", "gone", 1, ("default",))])
     assert [held.id for held in heartbeat.held] == [job.id]
     more = [await app.enqueue("add", 1, 1), *await app.enqueue_many([("add", 1, 1), ("add", 1, 1)])]
     await recovered_and_run(app, job)

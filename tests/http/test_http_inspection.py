@@ -12,7 +12,7 @@ from holdfast.http import limits
 from holdfast.http import service as service_module
 from support.eventually import eventually
 from support.http import serving
-from support.workers import working
+from support.workers import work_off, working
 
 
 async def test_health_and_readiness(http):
@@ -33,6 +33,20 @@ async def test_stats_and_queues(http):
     assert (queue["name"], queue["paused"]) == ("mail", False)
     assert queue["counts"] == {"queued": 1, "scheduled": 1}
     assert queue["oldest"].endswith("Z")
+
+
+async def test_refused_jobs_are_read_again_after_some_seconds(app, http, monkeypatch):
+    clock = parts_of(app).runtime.clock
+    await http.submit("unknown")
+    await work_off(app)
+    now = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    [refused] = (await http("GET", "/v1/stats")).json["refused"]
+    assert (refused["queue"], refused["count"], refused["exact"]) == ("default", 1, True)
+    await http("POST", "/v1/bulk", {"action": "cancel", "filter": {"state": ["scheduled"]}})
+    assert (await http("GET", "/v1/stats")).json["refused"] == [refused], "cached: each may have a large payload"
+    now += limits.REFUSED_AGE
+    assert (await http("GET", "/v1/stats")).json["refused"] == []
 
 
 async def test_a_queue_is_paused_and_resumed(http, app):

@@ -6,16 +6,21 @@ import asyncio
 import sys
 from types import ModuleType
 
+import msgspec
 import pytest
 
 from holdfast import ConfigError, Flow, Holdfast, InvalidJob, State, UnknownTask
 from holdfast.app import parts_of
+from holdfast.core import internal
+from holdfast.core.internal import FollowUp, Internal
 from holdfast.core.job import NewJob
+from holdfast.core.lifecycle import Outcome
 from holdfast.core.operations import Change, Patch, Settlement
 from holdfast.http import asgi
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
 from holdfast.worker.run.shell import allow_shell
+from support.flowing import ByHand
 from support.http import serving
 from support.inside import session_of
 from support.workers import work_off
@@ -66,6 +71,38 @@ async def test_a_job_inserted_and_changed_in_one_batch_is_checked(app):
         assert (await app.jobs()).jobs == []
         assert (await store.write(Batch(inserts=[job]))).inserts[0].outcome == "created"
         await store.close()
+
+
+@pytest.mark.parametrize("by", ["insert", "change", "route"])
+async def test_a_follow_up_is_checked(app, http, by):
+    evil = internal.write(Internal(on_dead=FollowUp("shell", "default", msgspec.Raw(EVIL))))
+    await app.open()
+    if by == "route":
+        reply = await http.submit("noop", {}, on_success="os:system")
+        assert (reply.status, reply.problem) == (403, "task-refused")
+        assert (await http.submit("noop", {}, on_success="holdfast.webhook")).status == 422
+    else:
+        store = await over_http(app, http)
+        await session_of(app).store.write(Batch(inserts=[NewJob("s", "noop", "default", b"{}")]))
+        batch = Batch(inserts=[NewJob("t", "noop", "default", b"{}", extra=evil)])
+        if by == "change":
+            batch = Batch(changes=[Change("s", State.QUEUED, 0, Patch(extra=evil))])
+        with pytest.raises(InvalidJob, match="is not allowed over HTTP"):
+            await store.write(batch)
+        await store.close()
+    assert [job.id for job in (await app.jobs()).jobs] == ([] if by == "route" else ["s"])
+
+
+async def test_a_delete_stores_a_pending_follow_up_that_was_not_written_over_http(app, http):
+    await app.open()
+    extra = internal.write(Internal(on_dead=FollowUp("os:system", "default", msgspec.Raw(b"{}"))))
+    await session_of(app).store.write(Batch(inserts=[NewJob("n", "noop", "default", b"{}", extra=extra)]))
+    other = ByHand(app)
+    [claim] = await other.claim()
+    await other.end(claim, Outcome.dead("broke"))
+    assert (await http("DELETE", "/v1/jobs/n")).status in (200, 204)
+    [job] = (await app.jobs()).jobs
+    assert (job.task, job.meta) == ("os:system", {"follows": "n"})
 
 
 async def test_a_change_is_refused_if_another_job_has_the_id(app, http):
@@ -128,6 +165,47 @@ async def test_a_refused_job_does_not_block_retries_of_others(app, http, which):
     assert reply.status == 200, reply
     assert (reply.json["matched"], reply.json["changed"], reply.json["skipped"]) == (2, 1, 1)
     assert [(await app.job(id)).state for id in "sn"] == [State.DEAD, State.QUEUED]
+
+
+@pytest.mark.parametrize("to", ["shell", "os:system"])
+async def test_a_job_is_not_moved_to_a_task_that_is_refused(app, http, to):
+    await a_dead_one(app, "n", "noop", b'{"command": "touch ran"}')
+    reply = await http("POST", "/v1/bulk", {"action": "move", "ids": ["n"], "to": to})
+    assert (reply.json["changed"], reply.json["reasons"]) == (0, {"refused": 1})
+    assert (await app.job("n")).task == "noop"
+    assert (await http("POST", "/v1/bulk", {"action": "move", "ids": ["n"], "to": "other"})).json["changed"] == 1
+    assert (await http("POST", "/v1/bulk", {"action": "move", "ids": ["n"]})).status == 422
+
+
+async def test_a_batch_cannot_change_the_payload_and_then_the_task_to_shell(app):
+    async with serving(app, allow_shell=["date"]) as client:
+        store = await over_http(app, client)
+        await store.write(Batch(inserts=[NewJob("x", "foo", "default", b'{"command": "date"}')]))
+        evil = Change("x", State.QUEUED, 0, Patch(payload=EVIL))
+        date = Change("x", State.QUEUED, 0, Patch(task="shell", payload=b'{"command": "date"}'))
+        with pytest.raises(InvalidJob, match="cannot be moved to the shell task"):
+            await store.write(Batch(changes=[evil, Change("x", State.QUEUED, 0, Patch(task="shell"))]))
+        assert (await app.job("x")).task == "foo"
+        assert (await store.write(Batch(changes=[date, evil]))).changes == [True, False]
+        assert ((await app.job("x")).task, (await app.job("x")).payload) == ("shell", {"command": "date"})
+        await store.close()
+
+
+async def test_a_job_is_not_moved_to_shell_because_its_payload_may_be_replaced_meanwhile(app):
+    async with serving(app, allow_shell=["date"]) as client:
+        await a_dead_one(app, "n", "noop")
+        reply = await client("POST", "/v1/bulk", {"action": "move", "ids": ["n"], "to": "shell"})
+        assert (reply.json["changed"], reply.json["reasons"]) == (0, {"refused": 1})
+        assert (await client("POST", "/v1/bulk", {"action": "move", "ids": ["n"], "to": "holdfast.call"})).status == 422
+        assert (await app.job("n")).task == "noop"
+
+
+async def test_an_expected_task_is_kept_beside_another_change_of_the_job(app, http):
+    await app.submit("noop", b"{}", json=True, id="n")
+    store = await over_http(app, http)
+    changes = [Change("n", State.QUEUED, 0, Patch(payload=b"{}"), seen) for seen in ("other", "noop")]
+    assert (await store.write(Batch(changes=changes))).changes == [False, True]
+    await store.close()
 
 
 async def test_a_refused_flow_does_not_block_retries_of_others(app, http):
@@ -251,7 +329,7 @@ async def test_a_colon_name_that_is_not_a_function_is_accepted(app, http):
 async def test_a_module_with_an_invalid_name_cannot_be_loaded(app_url, shop, monkeypatch):
     shop.sell.__module__ = "my shop"
     monkeypatch.setitem(sys.modules, "my shop", shop)
-    async with Holdfast(app_url, imports=["my shop"], max_attempts=1) as app:
+    async with Holdfast(app_url, imports=["my shop"], refusal_timeout=0) as app:
         job = await app.enqueue("my shop:sell")
         await work_off(app)
         assert (await job.job()).state == State.DEAD
@@ -284,7 +362,7 @@ async def test_a_registered_task_with_a_colon_is_accepted(app, http):
 
 
 async def test_only_public_functions_of_a_trusted_module_run(app_url, shop):
-    async with Holdfast(app_url, imports=["shop"], max_attempts=1) as app:
+    async with Holdfast(app_url, imports=["shop"], refusal_timeout=0) as app:
         names = ["shop:sell", "shop:Till.open", "shop:_wipe", "shop:Till", "shop:_Safe.open", "shop:ran.append"]
         jobs = [await app.enqueue(name) for name in names]
         await work_off(app)

@@ -17,6 +17,8 @@ from holdfast.http.jobs import as_stored
 from holdfast.http.shapes import job_out
 from holdfast.store.reference.apply import new_record
 from holdfast.views import job_view
+from support.http import serving
+from support.inside import release_of
 from support.workers import work_off
 
 NOW = 1_700_000_000_123_456
@@ -135,6 +137,8 @@ async def test_a_missing_key_is_refused(http):
         {"type": "t", "payload": {}, "delay": 5, "run_at": "2030-01-01T00:00:00Z"},
         {"type": "t", "payload": {}, "run_at": "2030-01-01T00:00:00"},
         {"type": "t", "payload": {}, "run_at": "tomorrow"},
+        {"type": "t", "payload": {}, "run_at": 1_900_000_000_000},
+        {"type": "t", "payload": {}, "run_at": -1},
         {"type": "t", "payload": {}, "timeout": 0},
         {"type": "t", "payload": {}, "tags": "x"},
         {"type": "t", "payload": {}, "tags": [""]},
@@ -155,6 +159,16 @@ async def test_a_body_that_is_not_a_job_is_refused(http, app, body):
     assert (await app.stats()).queues == []
 
 
+async def test_a_follow_up_is_stored_after_the_end(http, app):
+    made = (await http.submit("t", {}, on_success="reported", on_dead="alarmed")).json
+    [claim] = await app.claim()
+    await claim.fail("broken", dead=True)
+    await release_of(app).repair()
+    [job] = (await app.jobs(task="alarmed")).jobs
+    assert (job.payload, job.meta) == ({"*": [made["id"]]}, {"follows": made["id"]})
+    assert (await app.jobs(task="reported")).jobs == []
+
+
 async def test_every_option_reaches_the_job(http, app):
     at = datetime(2035, 5, 5, tzinfo=UTC)
     options = {"max_attempts": 25, "queue": "mail", "priority": -5, "timeout": 9.5, "tags": ["a", "b"]}
@@ -163,6 +177,8 @@ async def test_every_option_reaches_the_job(http, app):
     job = await app.job(made["id"])
     assert (job.max_attempts, job.queue, job.priority, job.timeout, job.tags) == (25, "mail", -5, 9.5, ("a", "b"))
     assert job.run_at == at
+    by_epoch = await http.submit("t", {}, run_at=int(at.timestamp()))
+    assert by_epoch.json["run_at"] == at.strftime("%Y-%m-%dT%H:%M:%SZ")
     later = (await http.submit("t", {}, delay=60)).json
     assert later["status"] == "scheduled"
     assert (await app.job(later["id"])).state == "scheduled"
@@ -181,6 +197,23 @@ async def test_a_task_with_a_codec_cannot_be_submitted_as_json(http, app):
 
     app.task(lambda: None, name="own", codec=pickle)
     assert (await http.submit("own")).status == 422
+
+
+async def test_a_task_with_the_codec_of_its_app_can_be_submitted_as_json(make_app):
+    import pickle
+
+    app = make_app(codec=pickle)
+
+    @app.task
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    async with serving(app) as http:
+        assert (await http.submit("add", {"a": 1, "b": "x"})).status == 422
+        id = (await http.submit("add", {"a": 1, "b": 2})).json["id"]
+        await work_off(app)
+        job = (await http("GET", f"/v1/jobs/{id}")).json
+    assert (job["status"], job["result"]) == ("succeeded", 3)
 
 
 async def test_a_submitted_job_runs(http, app):

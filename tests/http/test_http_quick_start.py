@@ -34,7 +34,7 @@ def postgres_with_redis():
     redis.remove()
 
 
-@pytest.fixture(params=["sqlite", "postgres_with_redis"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres_with_redis", marks=pytest.mark.extended)])
 def store(request):
     return request.getfixturevalue(request.param)
 
@@ -53,7 +53,12 @@ def worker(store, tmp_path):
     words = [sys.executable, "-m", "holdfast", "worker", "start", "-A", "tasks:app", "--foreground"]
     with (tmp_path / "worker.log").open("wb") as log:
         process = subprocess.Popen(
-            words, cwd=tmp_path, env={**env, "HOLDFAST_URL": store}, stdout=log, stderr=log, start_new_session=True
+            words,
+            cwd=tmp_path,
+            env={**env, "HOLDFAST_URL": store, "HOLDFAST_REFUSAL_TIMEOUT": "0"},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     yield process
     process.terminate()

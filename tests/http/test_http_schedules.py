@@ -12,8 +12,8 @@ PATH = "/v1/schedules/nightly"
 BODY = {"type": "report", "payload": {"day": "monday"}, "cron": "0 3 * * *", "tz": "Europe/Oslo"}
 FIELDS = {
     "name", "type", "payload", "queue", "priority", "max_attempts", "timeout", "retry", "tags", "expires_in", "cron",
-    "every", "tz", "words", "catch_up", "jitter", "overlap", "paused", "in_code", "last_run", "next_run", "last_job",
-    "limits", "error",
+    "every", "tz", "words", "catch_up", "jitter", "overlap", "start", "end", "paused", "in_code", "last_run",
+    "next_run", "last_job", "limits", "error",
 }  # fmt: skip
 
 
@@ -64,12 +64,23 @@ async def test_a_response_can_be_put_back(http, app):
     assert await app.schedules.get("nightly") == kept
 
 
+async def test_a_schedule_has_a_start_and_an_end(http, app):
+    body = {**BODY, "start": "2090-01-01T00:00:00+01:00", "end": 3_790_000_000}
+    made = (await http("PUT", PATH, body)).json
+    assert (made["start"], made["end"]) == ("2089-12-31T23:00:00Z", "2090-02-05T17:46:40Z")
+    assert made["next_run"] == "2090-01-01T02:00:00Z"
+    assert made["words"].endswith(", from 2089-12-31 23:00 UTC, until 2090-02-05 17:46 UTC")
+    assert (await http("PUT", PATH, made)).json == made
+    assert (await http("PUT", PATH, {**BODY, "start": "2090-01-01T00:00:00"})).status == 422
+    assert "from start to end" in (await http("PUT", PATH, {**body, "end": 1})).json["detail"]
+
+
 async def test_an_invalid_enum_value_lists_the_allowed_values(http, app):
     refused = await http("PUT", PATH, BODY | {"overlap": "skp"})
     assert refused.status == 422
     assert refused.json["detail"].endswith("'skp' - at `$.overlap`; allowed values: allow, skip")
     nothing = await http("PUT", PATH, {"type": "report", "payload": {}})
-    assert nothing.json["detail"] == "a schedule needs either a cron line or every, not both"
+    assert nothing.json["detail"] == "a schedule needs exactly one of a cron line and every"
     assert (await http("GET", "/v1/schedules")).json == {"schedules": []}
 
 

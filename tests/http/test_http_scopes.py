@@ -179,6 +179,7 @@ async def test_jobs_are_submitted_only_inside_the_scope(app, closed, made):
     assert (await submit(None, "report_yearly", "2")).problem == "forbidden", "its own queue counts"
     for how in ({"replace": True}, {"debounce": 5}):
         assert (await submit(*INSIDE, "1", **how)).problem == "forbidden"
+    assert (await submit(*INSIDE, "4", on_success="charge")).problem == "forbidden", "so does a follow-up"
     await app.submit("report_daily", b"{}", json=True, queue="money", key="3")
     assert (await submit(*INSIDE, "3")).problem == "forbidden", "the job of the key is not shown"
     jobs = [{"type": task, "payload": {}, "queue": "mail", "key": task} for task in ("report_a", "charge")]
@@ -229,6 +230,14 @@ async def test_a_bulk_change_is_restricted_to_the_scope(app, stocked, made):
         assert (await stocked("POST", "/v1/bulk", body, token=token)).json["matched"] == 1
     assert (await stocked("POST", "/v1/bulk", {"action": "delete", "all": True}, token=token)).json["changed"] == 1
     assert {job.id for job in (await app.jobs()).jobs} == {"money-charge", "mail-charge", "money-report_daily"}
+
+
+async def test_a_job_is_not_moved_to_a_task_outside_the_scope(app, stocked, made):
+    token = await made()
+    body = {"action": "move", "ids": ["mail-report_daily"], "to": "charge"}
+    assert (await stocked("POST", "/v1/bulk", body, token=token)).problem == "forbidden"
+    assert (await stocked("POST", "/v1/bulk", body | {"to": "report_weekly"}, token=token)).json["changed"] == 1
+    assert (await app.job("mail-report_daily")).task == "report_weekly"
 
 
 async def test_a_schedule_outside_the_scope_cannot_be_replaced(stocked, made):

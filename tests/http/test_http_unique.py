@@ -94,8 +94,9 @@ async def test_a_task_is_paused_and_resumed(http, app):
     assert "holdfast resume --task t" in (await http("GET", f"/v1/jobs/{held}/explain")).json["reason"]
     refused = await http("POST", "/v1/tasks/t/resume")
     assert (refused.status, refused.json["type"]) == (409, "urn:holdfast:problem:not-paused")
-    assert refused.json["detail"] == "task t was not paused; these are paused: t where customer=42"
+    not_resumed = "is not paused, so it was not resumed"
+    assert refused.json["detail"] == f"task t {not_resumed}; these are paused: t where customer=42"
     assert (await http("POST", "/v1/tasks/t/resume", body)).json["paused"] is False
-    assert (await http("POST", "/v1/tasks/t/resume", body)).json["detail"].endswith("was not paused; nothing is paused")
+    assert (await http("POST", "/v1/tasks/t/resume", body)).json["detail"].endswith(f"{not_resumed}; nothing is paused")
     assert (await http("GET", f"/v1/jobs/{held}")).json["status"] == "queued"
     assert (await http("GET", "/v1/tasks/paused")).json == {"paused": []}

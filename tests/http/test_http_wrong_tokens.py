@@ -68,7 +68,7 @@ def test_an_address_is_logged_again_after_a_while(caplog):
         for pause in (0.0, LOG_EVERY - 1, 1.0, LOG_EVERY - 1, 0.5, 0.5):
             clock.time += pause
             seen.delay("192.0.2.1")
-    counts = [int(record.getMessage().split("(")[1].split()[0]) for record in caplog.records]
+    counts = [record.args[1] for record in caplog.records]
     assert counts == [1, 3, 6]
 
 
@@ -96,7 +96,10 @@ async def test_wrong_tokens_are_logged_at_a_limited_rate(closed, app, caplog):
             assert (await closed("GET", "/v1/jobs", token=wrong)).status == 401
         assert (await closed("GET", "/v1/jobs", token=None)).status == 401
     [line] = [record.getMessage() for record in caplog.records]
-    assert line == "request from 127.0.0.1 refused: wrong token (1 from this address so far)"
+    assert line == (
+        "request from 127.0.0.1 refused: wrong token (wrong tokens from this address so far: 1); correct the token of"
+        " this client, or block the address"
+    )
     assert revoked not in caplog.text
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from holdfast import Context, Discard, Holdfast, Snooze
+from holdfast import Context, Depends, Discard, Holdfast, Snooze
 
 app = Holdfast(retry_base=0.05, retry_jitter=0, max_attempts=1)
 
@@ -148,3 +148,37 @@ def in_parts(ctx: Context, parts: int) -> list[int]:
         if part == parts // 2 and ctx.attempt == 1:
             os.kill(os.getpid(), 9)
     return done
+
+
+async def opened(ctx: Context):
+    print("opened for", ctx.job.task)
+    yield "opened"
+    print("closed")
+
+
+def reading(opened: str = Depends(opened, scope="job")):
+    print("reading")
+    yield f"{opened} and read"
+    print("read")
+
+
+@app.task(run_in="isolated")
+def depending(*, text: str = Depends(reading)) -> str:
+    print(text)
+    return text
+
+
+@app.task(run_in="process")
+async def depending_later(
+    *, text: str = Depends(reading), pid: int = Depends(os.getpid, scope="worker")
+) -> list[object]:
+    print(text)
+    return [text, pid == os.getpid()]
+
+
+def broken():
+    raise OSError("no route")
+
+
+@app.task(run_in="isolated")
+def depending_on_broken(*, it: None = Depends(broken, scope="worker")) -> None: ...

@@ -5,13 +5,14 @@ import signal
 import time
 from pathlib import Path
 
-from holdfast import Holdfast
+from holdfast import Context, Holdfast
 
 app = Holdfast()
 
 
 @app.task
-def wait_for(name: str) -> int:
+def wait_for(ctx: Context, name: str) -> int:
+    Path(f"started-{ctx.job.id}").touch()
     while not Path(name).exists():
         time.sleep(0.02)
     return os.getpid()

@@ -171,3 +171,13 @@ def test_a_memory_limit_needs_a_process_of_its_own():
     app = Holdfast("memory://")
     with pytest.raises(ConfigError, match="memory= needs run_in='isolated'"):
         app.task(name="x", memory="1GB")(lambda: None)
+
+
+async def test_dependencies_are_made_and_cleaned_up_in_the_process(app):
+    plain, later, broken = await run(app, tasks.depending, tasks.depending_later, tasks.depending_on_broken)
+    assert plain.result == "opened and read"
+    assert later.result == ["opened and read", True]
+    assert broken.error == "OSError: no route (in dependency broken())"
+    for job in (plain, later):
+        printed = b"".join(piece.data for piece in await app.output(job.id)).decode().splitlines()
+        assert printed == [f"opened for {job.task}", "reading", "opened and read", "read", "closed"]

@@ -26,7 +26,7 @@ def test_jobs_whose_worker_was_killed_run_again_side_by_side_each_in_its_own_pro
         enqueue(shop, f"w{number}", "wait_for", b'{"name": "go"}')
     shop("worker", "start", "-A", "quarantined_jobs:app", "--concurrency", "4")
     ids = [f"w{number}" for number in range(4)]
-    shop.until(lambda: all(shop.job(id)["state"] == "running" for id in ids))
+    shop.until(lambda: all((shop.folder / f"started-{id}").exists() for id in ids))
     [worker] = shop.workers()
     kill(worker["pid"])
     shop.until(lambda: all(shop.job(id)["state"] == "running" and shop.job(id)["fence"] == 2 for id in ids), 30)

@@ -122,7 +122,7 @@ def test_a_payload_becomes_a_call_or_is_refused(data):
 @given(payloads=st.lists(anything, min_size=1, max_size=5))
 def test_a_worker_survives_whatever_payload_its_jobs_have(payloads):
     async def run() -> None:
-        async with Holdfast("memory://", max_attempts=1) as app:
+        async with Holdfast("memory://", max_attempts=1, refusal_timeout=0) as app:
 
             @app.task
             async def work(a: int, b: str = "") -> int:

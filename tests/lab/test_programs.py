@@ -10,6 +10,8 @@ from lab.programs.command import CASES, SERVERS, enqueue, stored
 from lab.programs.servers import ROOT
 
 COUNT = 60
+DAILY = ("asyncio.run", "threads", "fork")
+"""Kinds of programs in `make test`."""
 
 
 @pytest.fixture
@@ -17,7 +19,9 @@ def url(tmp_path):
     return f"sqlite:///{tmp_path}/jobs.db?synchronous=normal"
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[] if case in DAILY else [pytest.mark.extended]) for case in CASES]
+)
 def test_a_program_with_short_loops_loses_nothing_and_stays_small(case, url):
     acknowledged, reported, files, threads = enqueue(case, url, COUNT)
     assert (acknowledged, reported) == (COUNT, 0)

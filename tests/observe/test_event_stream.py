@@ -7,6 +7,7 @@ import pytest
 from holdfast import ConfigError, Retry
 from holdfast.app import parts_of
 from holdfast.observe.events import KINDS, JobEvent, WorkerEvent
+from holdfast.version import __version__
 from support.workers import work_off
 
 SECRET = "correct-horse-battery"
@@ -62,6 +63,8 @@ async def test_a_star_handler_gets_all_events_in_order(app):
     assert isinstance(started, WorkerEvent)
     assert started.queues == ("default",)
     assert started.slots == 10
+    assert (started.tasks, started.version) == ((), __version__)
+    assert started.store == repr(app).removeprefix("Holdfast('").removesuffix("')")
 
 
 async def test_an_unknown_event_is_refused(app):

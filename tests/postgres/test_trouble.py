@@ -199,7 +199,7 @@ async def test_a_heartbeat_gives_up_a_connection_that_is_silent_from_the_start(s
 
         await eventually(registered)
         await one.stopped()
-        assert "the store did not answer a heartbeat within 0.5 s" in caplog.text
+        assert "the postgres store did not answer the heartbeat of ann within 0.5 s; check the store" in caplog.text
 
 
 async def test_a_connection_whose_caller_gives_up_while_it_is_set_up_is_closed(url):

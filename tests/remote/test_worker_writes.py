@@ -28,7 +28,7 @@ SOURCE = Path(holdfast.__file__).parent
 DECLARED = Declarations((*WORKER_WRITES, tokens.WRITES))
 ELSEWHERE = {"self.feed.kind": "webhook"}
 """Kinds that a module is given as a value."""
-OF_WORKERS = {"ended", "flow:x", "signal", "signal:x"}
+OF_WORKERS = {"awaited", "ended", "flow:x", "signal", "signal:x", "signal_hour", "signal_hour:x"}
 """Kinds of which a worker may write any value."""
 LIKE_THEM = ["flow", "ended:x", "ended ", "signals:x", ":signal", "token:x", "schedule:x", "unheard-of"]
 WOKEN = Patch(state="queued", delay=0.0, checkpoint=b"{}")

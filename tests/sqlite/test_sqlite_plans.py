@@ -16,6 +16,7 @@ from holdfast.testing.build import new_job
 PLANS = {
     "insert": sql.INSERT_NOW[sql.MANY],
     "insert in limit keys": sql.INSERT_LIMITED[sql.MANY],
+    "known keys": sql.KNOWS_KEY,
     "depth": sql.DEPTH,
     "next due": sql.NEXT_DUE,
     "promote": sql.PROMOTE,
@@ -57,6 +58,7 @@ PLANS = {
     "any ready": sql.ANY_READY,
 }
 INDEX = {
+    "known keys": "sqlite_autoindex_holdfast_key_1 (key=?)",
     "promote": "holdfast_due",
     "next due": "holdfast_due",
     "first": "holdfast_ready",

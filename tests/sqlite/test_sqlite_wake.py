@@ -1,15 +1,22 @@
 """Waking: listeners across connections and processes, and nothing written while idle."""
 
 import asyncio
+import gc
+import os
 import sqlite3
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from holdfast.core.job import State
-from holdfast.testing.build import succeeded
+from holdfast.store.sqlite import wake
+from holdfast.store.sqlite.log_events import LogEvents
+from holdfast.testing.build import new_job, succeeded
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.verbs import claim, claim_one, enqueue, running, settle
+from support.eventually import eventually
 
 ENQUEUE_WHEN_TOLD = """
 import asyncio, sys
@@ -101,6 +108,102 @@ async def test_waiting_costs_next_to_nothing(store):
     waited = time.process_time()
     sum(range(3_000_000))  # some hundredths of a second
     assert waited - began < time.process_time() - waited
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="inotify is of Linux")
+
+
+@linux
+async def test_a_commit_of_a_users_own_connection_notifies_a_reliable_listener(path, store):
+    listener = store.listen(["queue/default"])
+    waiting = asyncio.ensure_future(listener.wait(LIMIT))
+    await eventually(lambda: listener.reliable)
+    own = sqlite3.connect(path)
+    await store.insert_bound(own, [new_job("own")])
+    own.commit()
+    own.close()
+    assert await waiting
+    assert listener.reliable
+
+
+async def test_without_events_of_the_log_the_watcher_polls(store, other, monkeypatch):
+    monkeypatch.setattr(LogEvents, "of", lambda _: None)
+    listener = other.listen(["queue/default"])
+    waiting = asyncio.ensure_future(listener.wait(LIMIT))
+    await eventually(lambda: other._listeners.connection)
+    await enqueue(store)
+    assert await waiting
+    assert not listener.reliable
+
+
+async def test_a_commit_whose_query_failed_is_noticed_at_the_next_poll(store, other, monkeypatch):
+    concerned, failed = wake._concerned, []
+
+    def fails_once(connection, listener):
+        if not failed:
+            failed.append(1)
+            raise sqlite3.OperationalError("disk I/O error")
+        return concerned(connection, listener)
+
+    listener = other.listen(["queue/default"])
+    waiting = asyncio.ensure_future(listener.wait(LIMIT))
+    await eventually(lambda: other._listeners._seen is not None)
+    monkeypatch.setattr(wake, "_concerned", fails_once)
+    await enqueue(store)
+    assert await waiting
+    assert failed
+
+
+@linux
+async def test_a_listener_is_not_reliable_after_commits_without_events(store, other, monkeypatch):
+    monkeypatch.setattr(LogEvents, "wait", lambda self, timeout: bool(time.sleep(min(timeout, 0.01))))
+    listener = other.listen(["queue/default"])
+    waiting = asyncio.ensure_future(listener.wait(LIMIT))
+    await eventually(lambda: listener.reliable)
+
+    async def after_another():
+        await enqueue(store, queue="mail")
+        return not listener.reliable
+
+    await eventually(after_another)
+    await enqueue(store)
+    assert await waiting
+
+
+@linux
+async def test_events_arrive_after_a_fork(path, store, other):
+    listener = other.listen(["queue/default"])
+    waiting = asyncio.ensure_future(listener.wait(LIMIT))
+    await eventually(lambda: listener.reliable)
+    before = other._listeners._events
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    await asyncio.to_thread(os.waitpid, child, 0)
+    await eventually(lambda: other._listeners._events not in (None, before))
+    await enqueue(store)
+    assert await waiting
+    assert listener.reliable
+
+
+@linux
+async def test_a_watcher_leaves_no_descriptor_open(path, open_store):
+    def descriptors():
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    store = await open_store()
+    await store.close()
+    gc.collect()
+    before = descriptors()
+    for _ in range(3):
+        store = await open_store()
+        listener = store.listen(["queue/default"])
+        waiting = asyncio.ensure_future(listener.wait(LIMIT))
+        await eventually(lambda listener=listener: listener.reliable)
+        await store.close()
+        await waiting
+    gc.collect()
+    assert descriptors() <= before
 
 
 async def test_an_idle_store_writes_nothing(path, open_store):

@@ -37,7 +37,7 @@ WORTH = {
     "test_every_acknowledged_job_survives_kill_9_of_its_enqueuer": "the main promise, on every store",
     "test_every_node_succeeds_once_and_after_its_parents": "flows under kill -9, on every store",
     "test_every_job_finishes_once_when_the_server_is_killed_at_a_random_moment": "the main promise behind HTTP",
-    "test_no_schedule_breaks_a_promise_and_every_fault_is_reached": "200 simulated schedules with faults",
+    "test_no_schedule_breaks_a_promise_and_every_fault_is_reached": "120 simulated schedules with faults",
     "runTest": "a state machine compares the store with the reference, call by call",
     "test_the_doctor_finds_whatever_opening_refuses": "five servers with five bad configurations",
     "test_a_tree_that_ignores_sigterm_is_killed": "the grace before SIGKILL has to pass",
@@ -68,6 +68,10 @@ WORTH = {
     "test_shell_jobs_get_the_variables_of_pass_env": "supervisor, worker and a shell, as an operator starts them",
     "test_kill_of_a_worker": "kill -9 of a worker process, lease included",
     "test_enqueue_costs_little_more_than_importing_its_libraries": "fourteen starts of a process, compared",
+    "test_what_is_written_is_read_again": "random writes and reads of what a process remembers",
+    "test_a_client_that_does_not_read_is_disconnected": "a client that blocks the server for a whole time limit",
+    "test_axe_finds_violations": "an independent checker proves that the page test can fail",
+    "test_it_predicts_exactly_what_workers_refuse": "the deploy check beside workers that run 2,000 jobs",
 }
 """Why a slow test is worth its time."""
 

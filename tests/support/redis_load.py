@@ -33,7 +33,7 @@ class Load(Events):
         self._stop = asyncio.Event()
 
         @self.app.task(name="work", max_attempts=0)
-        async def work(name: str, ctx: Context) -> None:
+        async def work(ctx: Context, name: str) -> None:
             self.given_fences[ctx.job.id, ctx.fence] += 1
 
         self._work = work

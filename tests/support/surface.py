@@ -6,12 +6,12 @@ from holdfast.schedules.service import Schedules
 from holdfast.webhooks.service import Webhooks
 
 INSIDE: dict[type, set[str]] = {
-    Task: {"decode", "decode_result", "encode", "encode_open", "encode_result"},
+    Task: {"decode", "decode_result", "encode", "encode_open", "encode_result", "stored_as"},
     Handle: {"decode"},
     Claim: {"heartbeat", "record", "token"},
     Context: {"ask_to_stop", "let_steps_end", "progress_note", "say", "write"},
     Flow: {"check", "tolerated"},
-    Node: {"about", "is_first"},
+    Node: {"about", "is_first", "outside"},
     Flows: {
         "add",
         "process_now",
@@ -21,12 +21,13 @@ INSIDE: dict[type, set[str]] = {
         "members",
         "release",
         "retry_jobs",
+        "store_follow_ups",
         "sync",
         "with_results",
     },
     Schedules: {"declare", "declared", "keep", "make_due_runs", "of_call", "of_job"},
     Webhooks: {"key"},
-    Worker: {"heartbeat_class"},
+    Worker: {"heartbeat_class", "guard_class", "threads_class"},
 }
 
 

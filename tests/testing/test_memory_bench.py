@@ -1,10 +1,11 @@
 """An app of the user in a test: `on_memory`, and its pytest fixture."""
 
 import asyncio
+import json
 
 import pytest
 
-from holdfast import ConfigError, Holdfast, State
+from holdfast import ConfigError, Holdfast, JobFailed, State
 from holdfast.app import parts_of
 from holdfast.testing import ManualClock, on_memory
 from support.eventually import eventually
@@ -44,6 +45,18 @@ def test_blocking_code_runs_what_is_due_when_the_test_says_so(app, tmp_path):
         assert app.sent == ["ann"]
         assert handle.job().max_attempts == 7, "settings stay as they are"
     assert not (tmp_path / "jobs.db").exists(), "the app's own store was not touched"
+
+
+@pytest.mark.parametrize(("task", "args"), [("unknown", ()), ("signup", (1, 2, 3))])
+async def test_a_refused_job_fails_the_test(app, task, args):
+    with on_memory(app) as bench:
+        handle = await app.submit(task, json.dumps({"args": args}).encode(), json=True)
+        with pytest.raises(JobFailed, match=r"was refused: (UnknownTask|InvalidJob): "):
+            await bench.work()
+        await bench.work()
+        bench.advance(1)
+        await bench.work(check=False)
+        assert (await handle.job()).state == State.SCHEDULED
 
 
 async def test_async_code_does_the_same_with_await(app):
@@ -169,6 +182,7 @@ def test_the_fixture_is_available_if_holdfast_is_installed(pytester):
     result.assert_outcomes(passed=4)
 
 
+@pytest.mark.extended
 def test_the_fixture_has_a_description(pytester):
     result = pytester.runpytest_subprocess("--fixtures", "-p", "no:cacheprovider")
     result.stdout.fnmatch_lines(["holdfast_memory*", "*Give an app an empty memory store*"])

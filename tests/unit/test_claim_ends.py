@@ -1,10 +1,12 @@
 """How a claim ends by the rules of the app and of its task, and what is refused before it starts."""
 
+import asyncio
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
-from holdfast import Backoff, Holdfast, StoreUnavailable
+from holdfast import Backoff, Holdfast, LeaseLost, StoreUnavailable
 from holdfast.client.claims import ManualClaims
 from holdfast.core.clock import Entropy
 from holdfast.core.lifecycle import Outcome, Rules
@@ -37,9 +39,9 @@ async def test_a_task_has_its_own_back_off_and_retention_where_it_says_so(option
     assert (succeeded.keep, succeeded.expected_heartbeat) == (keep, 4)
 
 
-async def test_a_claim_of_expired_jobs_alone_whose_ends_cannot_be_written_says_why():
-    clock = ManualClock()
-    store = MemoryStore(clock)
+@contextmanager
+def refused_ends(store):
+    """A store that writes everything but the ends of claims."""
     write = store.write
 
     async def refuse_ends(batch):
@@ -47,6 +49,14 @@ async def test_a_claim_of_expired_jobs_alone_whose_ends_cannot_be_written_says_w
             raise StoreUnavailable("away")
         return await write(batch)
 
+    store.write = refuse_ends
+    yield
+    store.write = write
+
+
+async def test_a_claim_of_expired_jobs_alone_whose_ends_cannot_be_written_says_why():
+    clock = ManualClock()
+    store = MemoryStore(clock)
     async with Holdfast(store, clock=clock) as app:
 
         @app.task(expires=1.0)
@@ -54,7 +64,44 @@ async def test_a_claim_of_expired_jobs_alone_whose_ends_cannot_be_written_says_w
 
         await work.enqueue()
         clock.advance(2)
-        store.write = refuse_ends
-        with pytest.raises(StoreUnavailable, match="away"):
+        with refused_ends(store), pytest.raises(StoreUnavailable, match="away"):
             await app.claim()
-        store.write = write
+
+
+async def test_a_lease_that_is_lost_after_an_end_that_was_not_written_interrupts_the_block():
+    store = MemoryStore()
+    async with Holdfast(store) as app:
+        await app.submit("work", b"")
+        [claim] = await app.claim(lease=0.3)
+
+        async def consume():
+            async with claim.kept_alive():
+                with refused_ends(store), pytest.raises(StoreUnavailable, match="away"):
+                    await claim.complete()
+                await app.mark_failed(claim.job.id, "a monitor says it is lost")
+                await asyncio.sleep(5)
+
+        with pytest.raises(LeaseLost):
+            await consume()
+
+
+@pytest.mark.parametrize(("seconds", "heartbeats"), [(4.9, 0), (5, 1)])
+async def test_an_answer_after_half_of_the_lease_is_confirmed_by_a_heartbeat(seconds, heartbeats):
+    clock = ManualClock()
+    store, seen = MemoryStore(clock), []
+    write, heartbeat = store.write, store.heartbeat
+
+    async def late(batch):
+        answers = await write(batch)
+        clock.advance(seconds if batch.asks else 0)
+        return answers
+
+    async def counted(holders):
+        seen.append(holders)
+        return await heartbeat(holders)
+
+    async with Holdfast(store, clock=clock) as app:
+        await app.submit("work", b"")
+        store.write, store.heartbeat = late, counted
+        assert len(await app.claim(lease=10)) == 1
+        assert len(seen) == heartbeats

@@ -26,14 +26,22 @@ class Scene:
         self.clock = ManualClock()
         self.slots = Slots(size, isolate_quarantined=isolate_quarantined)
         self.answers, self.asks, self.fresh, self.waiting_for, self.idle = [], [], 0, [], [True]
+        self.ahead, self.begun_ahead, self.begins = 0, [], []
         pauses = SimpleNamespace(fresh=self._fresh)
         session = SimpleNamespace(outages=Outages(self.clock), task_pauses=pauses, clock=self.clock, entropy=Entropy(1))
         leases = SimpleNamespace(holder=build.holder("ann", LEASE), claim=self._claim)
         freeing = SimpleNamespace(idle=self._idle)
         self.claimer = Claimer(
-            session, self.slots, leases, lambda record: None,
+            session, self.slots, leases, lambda record: None, begin_ahead=self.begun_ahead.append,
+            prefetch=SimpleNamespace(room=self._room),
             poll=poll, rotation=QueueRotation({"default": 1}), until_idle=until_idle, dependency_release=freeing,
         )  # fmt: skip
+
+    reliable = False
+    """As a listener: notifications may be lost."""
+
+    def _room(self):
+        return self.slots.free(self.ahead)
 
     async def _fresh(self):
         self.fresh += 1
@@ -43,6 +51,7 @@ class Scene:
 
     async def _claim(self, ask, begin):
         self.asks.append(ask)
+        self.begins.append(begin)
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer
@@ -121,8 +130,8 @@ async def test_who_found_jobs_claims_again_at_once(pauses):
 
 @pytest.mark.parametrize(("due_in", "pause"), [(None, 5.0), (2.0, 2.001), (9.0, 5.0), (0.0, 0.001)])
 async def test_who_found_none_waits_until_the_next_job_is_due_and_not_beyond_poll(due_in, pause):
-    assert Scene().claimer._pause(Claims([], due_in=due_in)) == pytest.approx(pause)
-    assert Scene(until_idle=True).claimer._pause(Claims([], due_in=due_in)) == pytest.approx(min(pause, IDLE_POLL))
+    assert Scene().claimer._pause(Claims([], due_in=due_in), 5.0) == pytest.approx(pause)
+    assert Scene(until_idle=True).claimer._pause(Claims([], due_in=due_in), 5.0) == pytest.approx(min(pause, IDLE_POLL))
 
 
 # -- a store that is away
@@ -240,3 +249,12 @@ async def test_it_goes_on_while_jobs_run_or_their_ends_are_written(pauses):
             scene.slots.settling.add(("job", 1))
         await scene.run(NOTHING, NOTHING)
         assert scene.waiting_for == [IDLE_POLL] * 2
+
+
+async def test_a_claim_for_more_than_the_free_slots_begins_its_jobs_ahead():
+    scene = Scene(size=4)
+    await scene.run(NOTHING)
+    assert scene.begun_ahead.append not in scene.begins
+    scene.ahead = 3
+    await scene.run(NOTHING)
+    assert (scene.asks[-1].limit, scene.begins[-1]) == (7, scene.begun_ahead.append)

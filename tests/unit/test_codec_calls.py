@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.codec import Arguments, encode_untyped
+from holdfast.codec import Arguments, Hole, Returns, encode_untyped
 from holdfast.core.errors import ConfigError, InvalidJob
 
 DAY = dt.date(2026, 1, 2)
@@ -194,10 +194,12 @@ def test_what_was_written_by_name_alone_is_bound_where_the_function_is_known():
 
 
 def test_writing_by_name_alone_refuses_what_json_would_change():
-    assert encode_untyped((1, (2,)), {"b": None, "a": "x"}) == b'{"*":[1,[2]],"a":"x","b":null}'
+    assert encode_untyped((1, [2]), {"b": None, "a": "x"}) == b'{"*":[1,[2]],"a":"x","b":null}'
     assert encode_untyped((), {}) == b"{}"
     with pytest.raises(InvalidJob, match=r"argument 2 of mail\.send: JSON would turn the date into str"):
         encode_untyped((1, DAY), {}, task="mail.send")
+    with pytest.raises(InvalidJob, match="argument 1 of the task: JSON would turn the tuple into list"):
+        encode_untyped(((2,),), {})
     with pytest.raises(InvalidJob, match="argument 'day' of"):
         encode_untyped((), {"day": DAY})
 
@@ -234,7 +236,7 @@ def test_the_context_is_found_by_its_annotation_and_never_travels():
     def task(context: Context, a: int): ...
 
     arguments = Arguments(task, context_type=Context)
-    assert arguments.context_name == "context"
+    assert arguments.takes_context
     assert arguments.encode((1,), {}) == b'{"a":1}'
     assert arguments.decode(b'{"a":1}') == ((), {"a": 1})
     for wrong in ({"context": 1, "a": 2}, {"a": 2, "context": None}):
@@ -245,29 +247,36 @@ def test_the_context_is_found_by_its_annotation_and_never_travels():
 
 
 def test_the_context_may_be_optional_or_named_by_a_string():
-    def optional(a, context: Context | None = None): ...
+    def optional(context: Context | None = None, a=1): ...
 
-    def unknown(a, *, context: "nowhere.Context"): ...  # type: ignore[name-defined]  # noqa: F821
+    def unknown(context: "nowhere.Context", a): ...  # type: ignore[name-defined]  # noqa: F821
 
-    assert Arguments(optional, context_type=Context).context_name == "context"
-    assert Arguments(unknown, context_type=Context).context_name == "context"
-    assert Arguments(add, context_type=Context).context_name is None
+    assert Arguments(optional, context_type=Context).takes_context
+    assert Arguments(unknown, context_type=Context).takes_context
+    assert not Arguments(add, context_type=Context).takes_context
 
 
-def test_a_context_that_cannot_be_passed_by_name_is_refused_when_the_task_is_made():
-    def before_star(context: Context, *items): ...
+def test_a_context_that_is_not_the_first_parameter_is_refused_when_the_task_is_made():
+    def second(a, context: Context): ...
 
-    def positional_only(context: Context, /): ...
-
-    def twice(one: Context, two: Context): ...
-
-    for fn in (before_star, positional_only, twice):
-        with pytest.raises(ConfigError, match="context"):
-            Arguments(fn, context_type=Context)
+    def by_name(*, context: Context): ...
 
     def after_star(*items, context: Context): ...
 
-    assert Arguments(after_star, context_type=Context).encode((1,), {}) == b'{"*":[1]}'
+    def star(*contexts: Context): ...
+
+    for fn in (second, by_name, after_star, star):
+        with pytest.raises(ConfigError, match=rf"{fn.__name__}\(\): the context must be the first parameter"):
+            Arguments(fn, context_type=Context)
+
+    def twice(one: Context, two: Context): ...
+
+    with pytest.raises(ConfigError, match="two context parameters"):
+        Arguments(twice, context_type=Context)
+
+    def before_star(context: Context, *items): ...
+
+    assert Arguments(before_star, context_type=Context).encode((1,), {}) == b'{"*":[1]}'
 
 
 def test_a_whole_payload_is_the_one_argument():
@@ -364,3 +373,43 @@ def test_a_refusal_says_what_was_passed_and_what_would_arrive():
 
     with pytest.raises(InvalidJob, match="turn the Sub into Base"):
         Arguments(work).encode((Sub(1, 2),), {})
+
+
+def test_parameters_are_compiled_once_and_at_first_use(monkeypatch):
+    compiled, compile_all = [], Arguments._compile
+    monkeypatch.setattr(Arguments, "_compile", lambda self: compiled.append(self) or compile_all(self))
+    arguments = Arguments(add)
+    assert compiled == []
+    for _ in range(2):
+        arguments.decode(arguments.encode((1, 2), {}))
+        arguments.encode_open((1, 2), {})
+    assert compiled == [arguments]
+
+
+def test_a_result_type_is_compiled_once(monkeypatch):
+    compiled, compile_type = [], Returns._compile
+    monkeypatch.setattr(Returns, "_compile", lambda self: compiled.append(self) or compile_type(self))
+    returns = Returns(add)
+    assert [returns.decode(b"1"), returns.decode(b"2")] == [1, 2]
+    assert compiled == [returns]
+
+
+def whole(data: dict): ...
+
+
+@pytest.mark.parametrize(
+    ("arguments", "taken"),
+    [
+        (Arguments(add), {"a"}),
+        (Arguments(everything), {"a", "other"}),
+        (Arguments(whole, whole=True), {"a", "other"}),
+        (Arguments(max), {"a", "other"}),
+    ],
+    ids=["its parameters", "**kwargs", "a whole payload", "no signature"],
+)
+def test_which_arguments_a_call_may_have(arguments, taken):
+    assert {name for name in ("a", "other") if arguments.takes(name)} == taken
+
+
+def test_a_whole_payload_may_have_placeholders():
+    assert Arguments(whole, whole=True).encode_open(({"a": Hole(3)},), {}) == b'{"a":{"$result":3}}'

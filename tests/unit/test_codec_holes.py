@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import InvalidJob
-from holdfast.codec.holes import MARK, filled
+from holdfast.codec.holes import MARK, Hole, filled, is_open, opened
 
 
 def mark(number):
@@ -25,3 +25,15 @@ def test_what_only_looks_like_a_mark_stays(value):
 def test_a_result_that_is_no_json_is_refused():
     with pytest.raises(InvalidJob, match="job 0 of the flow"):
         filled(f'{{"args":[{mark(0)}]}}'.encode(), {0: b'1],"kwargs":{}'})
+
+
+def test_placeholders_become_marks_wherever_they_are():
+    assert opened({"a": [Hole(0), {"b": Hole(1)}], "c": 1}) == {"a": [{MARK: 0}, {"b": {MARK: 1}}], "c": 1}
+    with pytest.raises(InvalidJob, match="rename the key"):
+        opened([{MARK: 1}])
+
+
+def test_a_payload_is_open_while_it_has_marks():
+    assert is_open(f'{{"a":{mark(0)}}}'.encode())
+    assert not is_open(b'{"a":1}')
+    assert not is_open(f'{{"a":"{MARK}"}}'.encode())

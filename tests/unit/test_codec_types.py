@@ -285,9 +285,24 @@ def test_any_and_object_are_as_good_as_no_annotation(annotation):
         sent(ID, annotation)
 
 
-def test_without_an_annotation_json_values_pass_and_tuples_become_lists():
-    value = {"a": [1, 2.5, None, True, "x"], "b": (1, (2, 3)), "c": collections.OrderedDict(z=1)}
-    assert sent(value, Any) == {"a": [1, 2.5, None, True, "x"], "b": [1, [2, 3]], "c": {"z": 1}}
+def test_without_an_annotation_json_values_pass():
+    value = {"a": [1, 2.5, None, True, "x"], "c": collections.OrderedDict(z=1)}
+    assert sent(value, Any) == value
+
+
+@pytest.mark.parametrize("value", [(), (1, 2), [1, (2,)], {"a": (1,)}])
+def test_without_an_annotation_a_tuple_is_refused(value):
+    with pytest.raises(InvalidJob, match=r"JSON would turn the tuple.* into list; annotate parameter 'value'"):
+        sent(value, Any)
+
+
+def test_extra_positional_arguments_without_annotation_pass_unless_they_are_tuples():
+    def task(*rest): ...
+
+    arguments = Arguments(task)
+    assert arguments.decode(arguments.encode((1, [2]), {})) == ((1, [2]), {})
+    with pytest.raises(InvalidJob, match=r"the tuple at \[1\] into list"):
+        arguments.encode((1, (2,)), {})
 
 
 def test_the_refusal_says_where_inside_the_argument():

@@ -377,6 +377,17 @@ async def test_an_outcome_that_stays_unknown_is_never_called_unwritten():
 
 
 @pytest.mark.usefixtures("no_pause_between_resends")
+async def test_what_was_sent_elsewhere_before_is_never_called_unwritten():
+    answers = iter([*[StoreUnavailable("down")] * 3, None])
+    store = FakeStore(lambda _: next(answers))
+    commit, lost = GroupCommit(store, Entropy(1)), OutcomeUnknown("lost elsewhere")
+    with pytest.raises(OutcomeUnknown, match="lost elsewhere"):
+        await commit.insert([build.new_job("a")], lost)
+    assert await commit.insert([build.new_job("a")], lost) == [Inserted("created", "a")]
+    assert [len(batch.inserts) for batch in store.writes] == [1] * 4
+
+
+@pytest.mark.usefixtures("no_pause_between_resends")
 async def test_a_repeat_that_fails_in_another_way_strands_nobody():
     answers = iter([OutcomeUnknown("the answer was lost"), RuntimeError("a driver's defect"), None, None, None])
     commit = GroupCommit(FakeStore(lambda _: next(answers)), Entropy(1))

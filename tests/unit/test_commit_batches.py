@@ -112,6 +112,15 @@ async def test_a_batch_whose_answer_was_lost_is_its_senders_to_repeat(store, com
     assert [job.id for job in store.writes[-1].inserts] == ["ours"]
 
 
+async def test_ends_in_a_batch_that_other_jobs_wait_for_are_announced_if_they_were_written(store, commit):
+    awaited, other = await running(store, "awaited"), await running(store, "other")
+    announced = []
+    commit.end_callbacks.add(announced.append)
+    ends = [succeeded(awaited, record_end=True), succeeded(other), succeeded(other, record_end=True)]
+    answers = await commit.write(Batch(settles=ends))
+    assert (answers.settles, announced) == ([True, True, False], ["awaited"])
+
+
 async def test_what_a_batch_claimed_for_a_sender_that_is_gone_is_given_back(store, commit):
     await store.write(Batch(inserts=[new_job("a")]))
     sender = asyncio.create_task(commit.write(Batch(asks=[ask("ann")])))

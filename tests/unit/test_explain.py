@@ -27,7 +27,7 @@ RUNNING = (
 REASONS = [
     (record(), [], (), "no worker is alive"),
     (record(), [worker(alive=False)], (), "no worker is alive"),
-    (record(), [worker(kind="hand")], (), "no worker is alive"),
+    (record(), [worker(kind="manual")], (), "no worker is alive"),
     (record(), [worker(queues=("other",))], (), "no live worker serves queue 'mail' (1 serve other queues)"),
     (record(), [worker(tasks=("x",))], (), "no live worker of queue 'mail' has task 'send' registered"),
     (record(), [worker()], ("mail",), "queue 'mail' is paused; `holdfast resume mail` resumes it"),

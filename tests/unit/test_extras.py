@@ -9,7 +9,7 @@ from holdfast import MissingExtra
 from holdfast.core.errors import requires
 
 ENTRIES = {
-    "server": ("from holdfast.http import asgi; asgi(Holdfast('memory://'))", "starlette", "anyio"),
+    "server": ("from holdfast.http import asgi; asgi(Holdfast('memory://'))", "starlette", "starlette.types"),
     "postgres": ("Holdfast('postgresql://h/d')", "asyncpg", "asyncpg.protocol"),
     "redis": ("Holdfast('redis://h')", "hiredis", "hiredis.hiredis"),
     "remote": ("Holdfast('http://h')", "aiohttp", "multidict"),

@@ -5,7 +5,7 @@ import pytest
 
 from holdfast.core import internal
 from holdfast.core.flow_rules import END_STATE, decide, end_of_flow, failed, unneeded
-from holdfast.core.internal import Internal, added, read, write
+from holdfast.core.internal import FollowUp, Internal, added, read, write
 from holdfast.core.job import Record, State
 from holdfast.core.lifecycle import retry
 
@@ -111,7 +111,11 @@ def test_how_a_flow_ends(failures, cancelled, abandoned, ended, state):
 
 @pytest.mark.parametrize("name", [name for name in Internal.__struct_fields__ if name != "flow"])
 def test_what_a_job_was_enqueued_with_stays_when_it_joins_a_flow(name):
-    values = {"after": ((0, "fail"),), "holes": True, "tolerated": True, "not_run": "not_needed"}
+    follow_up = FollowUp("t", "q", msgspec.Raw(b"{}"))
+    values = {
+        "after": ((0, "fail"),), "after_jobs": (("x", "fail"),), "holes": True, "tolerated": True,
+        "not_run": "not_needed", "on_success": follow_up, "on_dead": follow_up,
+    }  # fmt: skip
     own = Internal(**{name: values.get(name, 7)})
     joined = read(added(write(own), Internal(flow="f")))
     assert (joined.flow, getattr(joined, name)) == ("f", getattr(own, name))

@@ -175,7 +175,8 @@ async def test_a_heartbeat_without_an_answer_says_how_long_it_was_waited_for(mon
     one.start()
     await eventually(lambda: received.said)
     await one.stopped()
-    assert received.said[0] == ("failed", "heartbeat", "the store did not answer a heartbeat within 0.02 s")
+    text = "the memory store did not answer the heartbeat of ann within 0.02 s; check the store and the network"
+    assert received.said[0] == ("failed", "heartbeat", text)
 
 
 async def test_stopping_a_heartbeat_waits_until_its_store_is_closed():

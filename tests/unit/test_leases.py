@@ -257,6 +257,18 @@ async def test_a_claim_that_cannot_be_given_back_is_reported_in_the_log(scene, c
     assert (scene.given_back, caplog.text) == ([("stray", 1, "released")], "")
 
 
+async def test_a_crash_count_that_cannot_be_undone_is_reported_in_the_log(scene, caplog, monkeypatch):
+    async def away(ids):
+        raise RuntimeError("away")
+
+    await scene.runs("lost")
+    monkeypatch.setattr(scene.store, "get", away)
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        scene.received()
+        await scene.done()
+    assert "could not undo the crash count" in caplog.text
+
+
 async def test_who_closes_waits_for_no_claim_that_is_being_given_back(scene):
     record, broken = await running(scene.store, "stray", scene.leases.holder), []
     asyncio.get_running_loop().set_exception_handler(lambda _, about: broken.append(about))

@@ -9,6 +9,7 @@ from holdfast import Backoff, InvalidState, State
 from holdfast.core.job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record
 from holdfast.core.lifecycle import (
     ERROR_LIMIT,
+    REFUSED_SINCE,
     TRACEBACK_LIMIT,
     Outcome,
     Rules,
@@ -23,7 +24,7 @@ from holdfast.core.lifecycle import (
     updated_at,
 )
 from holdfast.core.operations import Change, Patch
-from holdfast.core.waiting import Waiting
+from holdfast.core.waiting import COMPATIBLE, Waiting
 
 RULES = Rules(Backoff(base=10, factor=1, jitter=4), max_crashes=3, retention=60, key_retention=90_000)
 
@@ -74,6 +75,7 @@ OUTCOMES = {
     "suspended": Outcome.suspended("signal:go"),
     "suspended for a while": Outcome.suspended("signal:go", 8.0),
     "paused": Outcome.paused("pause:work"),
+    "refused": Outcome.refused("UnknownTask: …"),
     "expired": Outcome.expired("expired"),
     "cancelled": Outcome.cancelled(),
     "lost": Outcome.lost(),
@@ -108,6 +110,7 @@ terminal_states = st.sampled_from(sorted(TERMINAL))
         ("suspended", State.BLOCKED, State.BLOCKED),
         ("suspended for a while", State.SCHEDULED, State.SCHEDULED),
         ("paused", State.BLOCKED, State.BLOCKED),
+        ("refused", State.SCHEDULED, State.SCHEDULED),
         ("expired", State.CANCELLED, State.CANCELLED),
         ("cancelled", State.CANCELLED, State.CANCELLED),
         ("lost", State.QUEUED, State.DEAD),
@@ -162,9 +165,25 @@ def test_what_is_given_back_is_not_charged(record, outcome):
     assert (ended.state in WAITING, ended.error, ended.waiting_for) == (True, record.error, outcome.waiting_for)
 
 
+@given(claims)
+def test_a_refused_job_is_not_charged_and_waits_for_another_worker(record):
+    ended = end(record, OUTCOMES["refused"])
+    assert (ended.attempt, ended.state, ended.delay) == (record.attempt - 1, State.SCHEDULED, 1.0)
+    assert (ended.waiting_for, ended.error) == (COMPATIBLE, "UnknownTask: …")
+    assert (ended.quarantined, ended.crashes) == (record.quarantined, record.crashes)
+
+
+@pytest.mark.parametrize(
+    "note", [None, 7, {}, {"at": "then", "fence": 1}, {"at": None, "fence": None}, {"fence": 1}, []], ids=repr
+)
+def test_an_invalid_note_of_refusals_is_ignored(note):
+    record = job(meta={REFUSED_SINCE: note}, started_at=9_000_000_000)
+    assert end(record, OUTCOMES["refused"]).delay == 1.0
+
+
 @given(claims, outcomes)
 def test_everything_else_is_charged(record, outcome):
-    if outcome.kind not in (*GIVEN_BACK, "expired"):
+    if outcome.kind not in (*GIVEN_BACK, "refused", "expired"):
         assert end(record, outcome).attempt == record.attempt
 
 
@@ -254,6 +273,11 @@ def test_no_job_spends_its_last_attempt_in_the_company_of_quarantined(attempt, q
         job(attempt=attempt, max_attempts=attempt + 1, quarantined=quarantined, crashes=crashes), Outcome.lost()
     )
     assert (ended.state, ended.quarantined, ended.crashes) == (State.QUEUED, True, 0)
+
+
+def test_a_job_whose_only_attempt_was_lost_runs_alone_if_it_is_retried():
+    ended = end(job(attempt=1, max_attempts=1), Outcome.lost())
+    assert (ended.state, ended.quarantined, ended.crashes) == (State.DEAD, True, 0)
 
 
 def test_a_lost_claim_names_the_worker_that_lost_it():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from datetime import datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core import cron
 from holdfast.core.cron import MAX_RUNS, Rule, checked, delayed, in_words, next_after, runs_due
 from holdfast.core.errors import InvalidJob
 from support.sizes import size
@@ -197,6 +199,19 @@ def test_years_without_a_worker_do_not_make_a_flood() -> None:
     assert len(runs_due(rule, at("2020-01-01"), at("2026-01-01"))) <= 2 * MAX_RUNS
 
 
+def test_long_after_its_end_only_its_last_runs_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    end, between, counted = at("2026-01-01"), cron._between, []
+
+    def counts(*args: Any) -> list[int]:
+        found = between(*args)
+        counted.append(len(found))
+        return found
+
+    monkeypatch.setattr(cron, "_between", counts)
+    assert runs_due(Rule(every=1, end=end, catch_up=2), end - 30 * DAY, end + 10 * DAY) == [end - MICROS, end]
+    assert max(counted) < 100
+
+
 @given(
     every=st.integers(1, 100_000),
     catch_up=st.integers(0, 20),
@@ -225,8 +240,8 @@ def test_jitter_is_the_same_for_the_same_run_and_differs_between_runs() -> None:
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        (Rule(), "either a cron line or every=, not both"),
-        (Rule(cron="* * * * *", every=5), "either a cron line or every=, not both"),
+        (Rule(), "exactly one of a cron line and every="),
+        (Rule(cron="* * * * *", every=5), "exactly one of a cron line and every="),
         (Rule(cron="61 * * * *"), "invalid cron line .*: Bad minute"),
         (Rule(cron="nonsense"), "invalid cron line .*: Wrong number of fields"),
         (Rule(cron="0 0 31 2 *"), "invalid cron line .*: Bad day-of-month"),
@@ -248,7 +263,19 @@ def test_what_can_never_work_is_refused_with_a_reason(rule: Rule, words: str) ->
         checked(rule)
 
 
+@pytest.mark.parametrize("rule", [{"every": 3600.0}, {"cron": "0 * * * *"}])
+def test_no_run_is_due_before_the_start_or_after_the_end(rule) -> None:
+    start, end = at("2030-01-01 10:00"), at("2030-01-01 12:00")
+    limited = checked(Rule(**rule, start=start, end=end, catch_up=9))
+    every_hour = [start, at("2030-01-01 11:00"), end]
+    assert between(limited, 0, at("2031-01-01 00:00")) == every_hour
+    assert runs_due(limited, at("2030-01-01 05:00"), at("2030-01-02 00:00")) == every_hour
+    assert next_after(limited, end) is None
+    assert between(Rule(**rule, end=end), start, at("2031-01-01 00:00")) == every_hour
+
+
 def test_a_rule_in_words() -> None:
+    assert in_words(Rule(every=60, end=at("2030-01-01 12:00"))) == "Every minute, until 2030-01-01 12:00 UTC"
     assert in_words(Rule(every=300)) == "Every 5 minutes"
     assert in_words(Rule(every=86400)) == "Every day"
     assert "02:30" in in_words(Rule(cron="30 2 * * *", tz="Europe/Oslo"))

@@ -44,7 +44,7 @@ def test_the_defaults_are_those_of_the_manual():
     assert (settings.retry_base, settings.retry_factor, settings.retry_jitter, settings.retry_cap) == (5, 2, 2, 3600)
     assert (settings.max_payload, settings.max_output) == (1024**2, 1024**2)
     assert settings.retention == settings.key_retention == 7 * 86400
-    assert (settings.unknown_tasks, settings.cloudpickle, settings.secret) == ("fail", False, ())
+    assert (settings.refusal_timeout, settings.cloudpickle, settings.secret) == (3600, False, ())
 
 
 def test_every_setting_can_be_parsed_and_every_parser_has_a_setting():
@@ -177,7 +177,7 @@ def test_a_log_level_is_a_word_in_either_case():
         ("lease", 0, "lease must be from 0.1 to 604800, not 0"),
         ("lease", [], "lease must be a number"),
         ("retry_factor", -1, "retry_factor must be a finite number of at least 0, not -1"),
-        ("unknown_tasks", "ignore", "unknown_tasks must be one of fail, wait, not 'ignore'"),
+        ("refusal_timeout", "never", "refusal_timeout must be a duration such as 90 (seconds), 15m or 7d, not 'never'"),
         ("log_format", "xml", "log_format must be one of auto, json, pretty"),
         ("cloudpickle", "maybe", "cloudpickle must be true or false, not 'maybe'"),
         (
@@ -346,7 +346,7 @@ def test_a_wrong_url_is_refused_with_what_is_wrong(url, said):
 
 @pytest.mark.parametrize("store", [5, ["memory://"], object()])
 def test_what_is_neither_a_url_nor_a_store_is_refused(store):
-    with pytest.raises(ConfigError, match="a URL, a store object or a Redis client"):
+    with pytest.raises(ConfigError, match="a URL, a store object, a Redis client, an asyncpg pool or an obstore store"):
         Holdfast(store)
 
 

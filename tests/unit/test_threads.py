@@ -6,13 +6,14 @@ import time
 
 import pytest
 
+from holdfast.core.clock import SystemClock
 from holdfast.worker.run.thread import Threads
 from support.eventually import eventually
 
 
 @pytest.fixture
 async def threads():
-    made = Threads(3)
+    made = Threads(3, SystemClock())
     yield made
     made.close()
 
@@ -115,7 +116,7 @@ def test_a_call_that_ends_after_its_loop_does_no_harm():
         gate.wait(30)
 
     async def leave() -> Threads:
-        made = Threads(1)
+        made = Threads(1, SystemClock())
         made.call(late, (), {})
         await asyncio.to_thread(begun.wait, 30)
         return made

@@ -16,7 +16,7 @@ from support.workers import work_off, working
 
 @pytest.fixture
 def app(make_app):
-    app = make_app(max_attempts=1)
+    app = make_app(max_attempts=1, refusal_timeout=0)
 
     @app.task
     def add(a: int, b: int) -> int:
@@ -74,46 +74,6 @@ async def test_a_payload_of_a_codec_from_the_future(app):
     assert job.state == State.DEAD
 
 
-async def test_an_unknown_task_fails_and_is_dead_in_the_end(make_app):
-    app = make_app(max_attempts=3, retry_base=0, retry_jitter=0)
-    handle = await app.enqueue("no_such_task", 1)
-    await work_off(app)
-    job = await handle.job()
-    assert (job.state, job.attempt) == (State.DEAD, 3)
-    assert job.error.startswith("UnknownTask: unknown task 'no_such_task': it is not registered in this app; import")
-    assert job.traceback is None, "there is nothing of the user's own in it"
-
-
-async def test_an_unknown_task_waits_uncharged_where_workers_are_reported_so(make_app):
-    app = make_app(unknown_tasks="wait", max_attempts=1)
-    handle = await app.enqueue("later", 1)
-    await work_off(app)
-    job = await handle.job()
-    assert (job.state, job.attempt) == (State.SCHEDULED, 0)
-    await app.retry(handle.id)
-
-    @app.task
-    def later(n: int) -> int:
-        return n
-
-    await work_off(app)
-    assert await handle.result(timeout=30) == 1
-
-
-async def test_waiting_is_for_unknown_names_and_not_for_unknown_tasks_inside_a_task(make_app):
-    from holdfast import UnknownTask
-
-    app = make_app(unknown_tasks="wait", max_attempts=1)
-
-    @app.task
-    async def work() -> None:
-        raise UnknownTask("something else")
-
-    handle = await work.enqueue()
-    await work_off(app)
-    assert (await handle.job()).state == State.DEAD
-
-
 # -- results
 
 
@@ -144,7 +104,8 @@ async def test_a_result_over_the_limit(make_app):
     handle = await bad.enqueue()
     await work_off(app)
     assert (await handle.job()).error == (
-        "the result of task 'bad' cannot be stored: it has 2002 bytes, over max_payload (1000)"
+        "the result of task 'bad' cannot be stored: it has 2002 bytes, over max_payload (1000); return less, or raise"
+        " max_payload"
     )
 
 

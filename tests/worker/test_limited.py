@@ -145,7 +145,7 @@ async def test_how_long_to_slow_down_is_checked(app):
 
     for seconds, says in (
         (-1, "retry_after must be a number of seconds above 0"),
-        (86401, "retry_after=…) must be at most one day"),
+        (86401, "retry_after=…) must be at most 86400 seconds"),
     ):
         handle = await call.enqueue(seconds)
         await work_off(app)
@@ -188,7 +188,7 @@ async def test_a_job_says_how_often_its_limit_key_may_start(app):
     handles = await app.enqueue_many([(work,)] * 5)
     await work_off(app)
     said = await app.explain(handles[4].id)
-    assert said.reason == "it waits for its limit key 'work', with one start every 30 s, 3 at once after a pause"
+    assert said.reason == "it waits for its limit key 'work', with one start every 30 s, 3 at once after an idle time"
     assert said.details[0].startswith("it starts when a claim finds that its rate allows it")
 
 

@@ -196,7 +196,8 @@ async def test_an_error_hook_that_raises_harms_nobody(app, reported, caplog):
     assert (await handle.job()).state == State.DEAD
     assert await other.result(timeout=30) == 2
     assert len(reported) == 1
-    assert "an on_error hook raised an exception for job" in caplog.text
+    assert "broken_hook" in caplog.text
+    assert f"raised an exception for job {handle.id}: correct the hook" in caplog.text
 
 
 async def test_an_error_in_a_thread_is_reported_on_the_loop(app):

@@ -203,38 +203,56 @@ async def test_a_hundred_quick_jobs_are_soon_done(app):
 # -- what a job sees
 
 
-async def test_a_context_is_given_wherever_its_annotation_is(app):
+async def test_a_context_is_given_to_the_first_parameter(app):
     @app.task
-    def first(context: Context, a: int) -> list:
+    def plain(context: Context, a: int) -> list:
         return [context.job.id, a]
 
     @app.task
-    async def last(a: int, b: int = 2, *, ctx: Context) -> list:
-        return [ctx.job.id, a, b]
-
-    @app.task
-    def middle(a: int, me: "Context", b: int) -> list:
+    async def only(me: "Context", /, a: int, b: int = 2) -> list:
         return [me.job.id, a, b]
 
     @app.task
-    async def optional(a: int, ctx: Context | None = None) -> list:
+    async def optional(ctx: Context | None = None, a: int = 1) -> list:
         return [ctx.job.id, a]
 
     @app.task
-    def named(a: int, *more: int, ctx: Context, **rest: int) -> list:
+    def more(ctx: Context, a: int, *more: int, **rest: int) -> list:
         return [ctx.job.id, a, *more, rest]
 
     handles = [
-        await first.enqueue(1),
-        await last.enqueue(1, 3),
-        await middle.enqueue(1, 2),
+        await plain.enqueue(1),
+        await only.enqueue(1, 3),
         await optional.enqueue(1),
-        await named.enqueue(1, 2, 3, x=4),
+        await more.enqueue(1, 2, 3, x=4),
     ]
     await work_off(app)
     results = [await handle.result(timeout=30) for handle in handles]
     ids = [handle.id for handle in handles]
-    assert results == [[ids[0], 1], [ids[1], 1, 3], [ids[2], 1, 2], [ids[3], 1], [ids[4], 1, 2, 3, {"x": 4}]]
+    assert results == [[ids[0], 1], [ids[1], 1, 3], [ids[2], 1], [ids[3], 1, 2, 3, {"x": 4}]]
+
+
+class ReprCodec:
+    def dumps(self, value):
+        return repr(value).encode()
+
+    def loads(self, data):
+        return eval(data)
+
+
+async def test_a_task_with_its_own_codec_gets_a_context_and_refuses_a_wrong_call_before_it_runs(app):
+    ran = []
+
+    @app.task(codec=ReprCodec(), max_attempts=1)
+    async def work(ctx: Context, a: int, b: int) -> str:
+        ran.append(a)
+        return ctx.job.id
+
+    right, wrong = await work.enqueue(1, 2), await work.enqueue(3)
+    await work_off(app)
+    assert await right.result(timeout=30) == right.id
+    assert (await wrong.job()).last_error == "InvalidJob: work() missing 1 required argument: 'b'"
+    assert ran == [1]
 
 
 async def test_a_context_cannot_be_passed_from_outside(app):

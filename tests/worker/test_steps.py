@@ -283,7 +283,7 @@ async def test_a_step_for_which_there_is_no_room_left_is_not_run(make_app, kind)
     job = await handle.job()
     assert (job.state, ran) == (State.DEAD, [])
     assert job.error.startswith(
-        "PayloadTooLarge: step 'charge' was not run: its entry brings the stored steps of the job to 1"
+        f"PayloadTooLarge: step 'charge' was not run: its entry brings the stored steps of job {handle.id!r} to 1"
     )
     assert "bytes, over max_payload (1000), and was not stored: store less" in job.error
 

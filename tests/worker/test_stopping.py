@@ -1,11 +1,13 @@
 """A worker stops in order: no new claims, a grace period, then everything is given back uncharged."""
 
 import asyncio
+import math
 import signal
 import socket
 import subprocess
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +19,7 @@ from holdfast.store.protocol import Batch
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.worker.service import Service, StatusMessage
 from holdfast.worker.supervisor import Child, Supervisor
+from holdfast.worker.unstarted import Unstarted, shared_memory
 from holdfast.worker.worker import RELEASE_SECONDS
 from support.eventually import eventually, still
 from support.workers import working
@@ -41,7 +44,8 @@ async def ended(running, limit=30):
 
 
 async def test_a_stopping_worker_finishes_what_it_runs_and_takes_nothing_new(app, start):
-    entered, gate = asyncio.Event(), asyncio.Event()
+    """A claim that was under way may bring a new job: the worker releases it."""
+    entered, gate, ran = asyncio.Event(), asyncio.Event(), []
 
     @app.task
     async def slow() -> str:
@@ -49,20 +53,21 @@ async def test_a_stopping_worker_finishes_what_it_runs_and_takes_nothing_new(app
         await gate.wait()
         return "finished"
 
+    @app.task
+    async def late() -> None:
+        ran.append("late")
+
     handle = await slow.enqueue()
-    worker, running = start(grace=4)
+    worker, running = start(grace=60)
     await asyncio.wait_for(entered.wait(), 30)
     worker.stop()
-    late = await app.enqueue("noop")
-
-    async def left_alone():
-        return not running.done() and (await late.job()).state == State.QUEUED
-
-    await still(left_alone)
+    left = await late.enqueue()
+    await still(lambda: not running.done() and not ran)
     gate.set()
     await ended(running)
     assert await handle.result(timeout=30) == "finished"
-    assert (await late.job()).state == State.QUEUED
+    job = await left.job()
+    assert (job.state, job.attempt, ran) == (State.QUEUED, 0, [])
 
 
 async def test_after_the_grace_period_a_job_goes_back_uncharged(app, start):
@@ -373,11 +378,32 @@ def process():
         process.kill()
 
 
+async def test_a_supervisor_sends_heartbeats_while_it_loads_the_jobs_of_its_store():
+    class Light:
+        sent = 0
+
+        async def heartbeat(self, holders):
+            assert [one.id for one in holders] == ["w"]
+            self.sent += 1
+
+    supervisor, loading = Supervisor(Service(), lambda _: None), asyncio.Event()
+    silent = SimpleNamespace(holder=Holder("w", 0.1), leaving=None, responsive=lambda: True, last_message=-math.inf)
+    supervisor._light, supervisor._app = light, _ = Light(), SimpleNamespace(open=loading.wait)
+    supervisor._children = [silent]
+    beating = asyncio.create_task(supervisor._heartbeat())
+    try:
+        await eventually(lambda: light.sent > 2)
+    finally:
+        beating.cancel()
+        loading.set()
+        await asyncio.wait([beating, supervisor._opening])
+
+
 async def test_a_supervisor_waits_for_the_grace_that_its_workers_have(process):
     supervisor = Supervisor(Service(), lambda _: None)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        child = Child(process, ours, 0.0)
+        child = Child((process, ours, Unstarted(shared_memory())), 0.0)
         supervisor._children.append(child)
         supervisor._apply(child, StatusMessage(holder=Holder("w", 1.0), url="memory://", grace=300.0))
         before = time.monotonic()

@@ -3,7 +3,6 @@
 import asyncio
 from datetime import timedelta
 
-import msgspec
 import pytest
 
 from holdfast import Backoff, Context, InvalidJob, PayloadTooLarge, State
@@ -334,7 +333,9 @@ async def test_a_job_that_is_put_to_rest_while_its_signal_is_sent_is_woken_all_t
 
 async def kept(app):
     """The signals that there are, each as often as it is entered; and how many values of each."""
-    entered = sorted(name.partition(":")[2] for name in await parts_of(app).records.all(signals.KIND))
+    records = parts_of(app).records
+    kinds = [signals.KIND, *(f"{signals.HOURS}:{hour}" for hour in await records.all(signals.HOURS))]
+    entered = sorted([name.partition(":")[2] for kind in kinds for name in await records.all(kind)])
     return entered, {name: len(await parts_of(app).records.all(signals.kind_of(name))) for name in ("old", "new")}
 
 
@@ -418,13 +419,47 @@ async def test_records_that_nobody_can_read_harm_no_maintenance(clocked):
     await parts_of(app).records.put(signals.KIND, "odd", b"{}")
     await parts_of(app).records.put(signals.KIND, "7:odd", b"{}")
     await parts_of(app).records.put(signals.kind_of("odd"), "odd", b"7")
-    await parts_of(app).records.put(signals.KIND, "7:true", msgspec.json.encode(signals.Entry(delivered=False)))
+    await parts_of(app).records.put(signals.KIND, "7:true", b"{}")
+    await parts_of(app).records.put(signals.HOURS, "odd", b"{}")
+    await parts_of(app).records.put(signals.HOURS, "0", b"{}")
+    await parts_of(app).records.put(f"{signals.HOURS}:0", "strange", b"{}")
     await parts_of(app).records.put(signals.kind_of("true"), "7", b"[")
     maintenance = SignalMaintenance(session_of(app))
     await maintenance.run()
     clock.advance(8 * DAY)
     await maintenance.run()
-    assert sorted(await parts_of(app).records.all(signals.KIND)) == ["7:odd", "odd"]
+    assert sorted(await parts_of(app).records.all(signals.KIND)) == ["odd"]
+    assert sorted(await parts_of(app).records.all(signals.HOURS)) == ["odd"]
+    assert await parts_of(app).records.all(f"{signals.HOURS}:0") == {}
+
+
+async def test_maintenance_reads_no_signal_that_is_delivered_and_kept(app, monkeypatch):
+    for n in range(20):
+        await app.signal(f"go-{n}", n)
+    read, records = [], session_of(app).store.records
+
+    async def counted(kinds):
+        found = await records(kinds)
+        read.extend(name for of_kind in found.values() for name in of_kind)
+        return found
+
+    monkeypatch.setattr(session_of(app).store, "records", counted)
+    await SignalMaintenance(session_of(app)).run()
+    assert len(read) <= 2  # the hour, or two
+
+
+async def test_an_hour_with_many_signals_is_removed_in_steps(clocked, monkeypatch):
+    app, clock = clocked
+    monkeypatch.setattr(signals, "FORGET_LIMIT", 3)
+    maintenance = SignalMaintenance(session_of(app))
+    for n in range(7):
+        await app.signal(f"go-{n}", n)
+    await maintenance.run()
+    clock.advance(8 * DAY)
+    for left in (4, 1, 0):
+        await maintenance.run()
+        assert len((await kept(app))[0]) == left
+    assert await parts_of(app).records.all(signals.HOURS) == {}
 
 
 async def test_a_thousand_waiters_are_woken_in_pages(app, monkeypatch):

@@ -1,6 +1,7 @@
 """One of a crowd on one store: enqueues and settles as fast as it can, by hand or with a worker, and journals it all.
 
-Enqueues for `--seconds`, then only works; ends at SIGTERM. Any error at all is journalled, and ends it with status 1.
+Enqueues for `--seconds` and until it has run a job itself, then only works; ends at SIGTERM. Any error at all is
+journalled, and ends it with status 1.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ class Member:
         self.chance = random.Random(seed * 1000 + os.getpid())
         self.until = time.monotonic() + seconds
         self.stopping = asyncio.Event()
+        self.has_run = False
         self.app.task(self.run_by_worker, name="crowd")
 
     async def enqueue(self) -> None:
         """One by one, together, and in bulk; each acknowledged id is journalled once it is acknowledged."""
         app, chance, look_at = self.app, self.chance, 0.0
-        while time.monotonic() < self.until and not self.stopping.is_set():
+        while (time.monotonic() < self.until or not self.has_run) and not self.stopping.is_set():
             way = chance.randrange(3)
             if way == 0:
                 handles = [await app.enqueue("crowd", chance.randrange(1000))]
@@ -53,13 +55,17 @@ class Member:
                 look_at = time.monotonic() + 0.25
         self.journal.write("enqueued")
 
+    def _started(self, job: str, fence: int) -> None:
+        self.journal.write("start", job, fence=fence)
+        self.has_run = True
+
     # -- by hand
 
     async def work_by_hand(self) -> None:
         while not self.stopping.is_set():
             claims = await self.app.claim(limit=self.chance.randrange(1, 6), lease=60.0)
             for claim in claims:
-                self.journal.write("start", claim.job.id, fence=claim.fence)
+                self._started(claim.job.id, claim.fence)
             await asyncio.gather(*[self._settle(claim) for claim in claims])
             if not claims:
                 await asyncio.sleep(0.01)
@@ -81,7 +87,7 @@ class Member:
     # -- with a worker
 
     async def run_by_worker(self, ctx: Context, n: int) -> int:
-        self.journal.write("start", ctx.job.id, fence=ctx.fence)
+        self._started(ctx.job.id, ctx.fence)
         await asyncio.sleep(self.chance.random() * 0.01)
         self.journal.write("end", ctx.job.id, fence=ctx.fence)
         return ctx.fence
