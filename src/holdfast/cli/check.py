@@ -78,8 +78,8 @@ def _print(report: Report, store: str) -> None:
         echo(f"  {', '.join(group.samples)}{', …' if group.count > len(group.samples) else ''}")
     if report.open:
         echo(
-            f"Results that do not exist yet or are too large, and whose types were not checked: those of {report.open:,}"
-            f" job{'s' if report.open > 1 else ''}."
+            "Results that do not exist yet or are too large, and whose types were not checked: those of"
+            f" {report.open:,} job{'s' if report.open > 1 else ''}."
         )
     if report.not_checked:
         echo(f"{report.not_checked:,} pickled calls were not checked: use a token with the roles read and work.")

@@ -194,7 +194,8 @@ class _ThreadStack(_Stack):
     async def _wait(self, future: concurrent.futures.Future[Any]) -> Any:
         if runs_on(self._loop):
             raise RuntimeError(
-                "a plain function on the event loop cannot wait for an async dependency: make the task or the test async"
+                "a plain function on the event loop cannot wait for an async dependency:"
+                " make the task or the test async"
             )
         while not future.done():
             if not self._loop.is_running() or sys.is_finalizing():
