@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 from support.limited_main import RUNNING, build
-from support.processes import Process
 from support.until import until
 
 from holdfast.app import parts_of
@@ -24,7 +23,7 @@ KILLS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))
 KEYS = 6
 LIMITED, RATED = 60 * KEYS, 5 * KEYS
 LONG = 0.3
-"""Seconds that a job takes which a blow is sure to meet."""
+"""Seconds that every fifth job takes, so that keys are full."""
 
 
 @pytest.mark.timeout(300 + 10 * KILLS)
@@ -34,7 +33,8 @@ def test_limits_are_kept_when_workers_die(store_url, processes, tmp_path, chance
     run = runs_on(parts_of(app).runtime)
     with app.sync as sync:
         lasting = [LONG if n % 5 == 0 else chance.uniform(0, 0.04) for n in range(LIMITED)]
-        calls = [(parts_of(app).registry.tasks["limited"], n % KEYS, seconds) for n, seconds in enumerate(lasting)]
+        limited = parts_of(app).registry.tasks["limited"]
+        calls = [(limited, n % KEYS, seconds) for n, seconds in enumerate(lasting)]
         calls += [(parts_of(app).registry.tasks["rated"], n % KEYS) for n in range(RATED)]
         chance.shuffle(calls)
         ids = [handle.id for handle in sync.enqueue_many(calls)]
@@ -55,23 +55,26 @@ def test_limits_are_kept_when_workers_die(store_url, processes, tmp_path, chance
             running()
             return sum(count for state, count in sync.stats().counts.items() if state not in TERMINAL)
 
-        def struck() -> Process | None:
-            """The process of a job that has only just begun, killed."""
-            for record in running():
-                pid = split_holder(record.holder)[1]
-                if f'"seconds":{LONG}'.encode() in record.payload:
-                    victim = next((one for one in workers if one.pid == pid), None)
-                    if victim is not None:
-                        victim.kill()
-                        return victim
-            return None
+        def holders(of: list[str]) -> list[str]:
+            """Who runs these jobs, if all of them run."""
+            found = {record.id: record.holder for record in running()}
+            return [found[id] for id in of] if all(id in found for id in of) else []
 
         workers = [processes.start("limited_main") for _ in range(WORKERS)]
         for kill in range(KILLS):
-            # Somewhere within what is left to do, so that each blow meets work.
+            # Somewhere within what is left to do: the other jobs go on meanwhile.
             goal = len(ids) * (KILLS - kill) // (KILLS + 1)
-            until(lambda goal=goal: left() <= goal, f"{goal} jobs are left")
-            victim = until(struck, "a worker runs a long job")
+            until(lambda goal=goal: left() <= goal, f"{goal} jobs are left", 60)
+            # As many as a key may run, which run until the kill: however slow this process is, it meets them.
+            killed = tmp_path / f"killed-{kill}"
+            lasting = [(limited, kill % KEYS, 0, str(killed))] * RUNNING
+            held = [handle.id for handle in sync.enqueue_many(lasting)]
+            journalled.write(*(acknowledged(id, expect="succeeded") for id in held))
+            pid = split_holder(until(lambda held=held: holders(held), f"the jobs {held} run", 60)[0])[1]
+            victim = next(one for one in workers if one.pid == pid)
+            victim.kill()
+            killed.touch()
+            ids += held
             workers[workers.index(victim)] = processes.start("limited_main")
         until(lambda: left() == 0, "all jobs have ended", 60)
         records = run(session_of(app).store.get, ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from pathlib import Path
 
 from holdfast import Holdfast, Worker, limit
 from holdfast.core.clock import SystemClock
@@ -22,8 +23,10 @@ def build(url: str, journal: str) -> Holdfast:
     app = Holdfast(store, lease=1.5, poll=0.1, max_crashes=1000, max_attempts=0)
 
     @app.task(name="limited", limit=limit(key="key", concurrency=RUNNING))
-    async def limited(key: int, seconds: float) -> None:
+    async def limited(key: int, seconds: float, until: str = "") -> None:
         await asyncio.sleep(seconds)
+        while until and not Path(until).exists():
+            await asyncio.sleep(0.01)
 
     @app.task(name="rated", limit=limit(key="key", rate="20/s", burst=3))
     async def rated(key: int) -> None: ...
