@@ -2,7 +2,7 @@
 
 An entry contains requests, never results: each process that applies it computes the results. Operations of one kind are
 written as a table: common values once (`like`), and the rest in rows. Bytes that are valid text are written as text.
-`docs/reference/bucket-format.md` describes all of it.
+`docs/bucket-format.md` describes all of it.
 """
 
 from __future__ import annotations
