@@ -228,7 +228,7 @@ def test_a_failed_assertion_shows_the_jobs_that_there_are(shop, bench):
 def test_an_argument_that_the_task_does_not_have_is_an_error(shop, bench):
     with pytest.raises(InvalidJob, match="'oder_id'"):
         assert_not_enqueued(shop.send, oder_id=1)
-    with pytest.raises(ConfigError, match="pass the task itself"):
+    with pytest.raises(ConfigError, match="takes the task itself"):
         assert_enqueued(print)
 
 

@@ -52,7 +52,8 @@ def _refused(store: object, url: str | None) -> list[Finding]:
             return []
         refused = with_app(url, lambda app: app.errors.refused())
     except HoldfastError as error:
-        return [Finding(False, f"refused jobs could not be read: {error}", "correct this error, then run this again")]
+        advice = "correct this error, then run `holdfast doctor` again"
+        return [Finding(False, f"refused jobs could not be read: {error}", advice)]
     advice = (
         "deploy the code of these jobs to the workers of the queue, or run `holdfast move` or `holdfast purge --task`"
     )

@@ -203,7 +203,8 @@ class Release:
         kept: list[Change] = []
         for (record, job), answer in zip(owing, stored, strict=True):
             if isinstance(answer, BaseException):
-                logger.warning("job %s: its follow-up job %s could not be stored: %s", record.id, job.id, answer)
+                message = "job %s: its follow-up %s was not stored, a worker will retry: %s"
+                logger.warning(message, record.id, job.id, answer)
                 failed[record.id] = answer
             elif record.state == State.SUCCEEDED and record.expires_at is None:
                 keep = self._completion.keeps(record, self._session.rules.retention)

@@ -154,7 +154,7 @@ class Events:
         """Register a handler for events of this name (`*`: all); handlers are called in order of registration."""
         if not callable(handler) or inspect.iscoroutinefunction(handler):
             raise ConfigError(
-                f"handler {handler!r:.100} of event {name!r:.50} must be a sync function that returns fast"
+                f"handler {handler!r:.100} of event {name!r:.50} must be a plain function (def, not async def)"
             )
         for one in _names(name):
             self._handlers[one] = (*self._handlers[one], handler)

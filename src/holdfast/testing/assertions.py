@@ -52,7 +52,7 @@ class _Jobs:
 
     def __init__(self, given: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not isinstance(given, Task | Using):
-            raise ConfigError(f"pass the task itself (@app.task), not {given!r:.100}")
+            raise ConfigError(f"assert_enqueued takes the task itself (@app.task), not {given!r:.100}")
         task = self.task = cast("Task[..., Any]", given.task if isinstance(given, Using) else given)
         self._wanted = task.arguments.partly_named(args, kwargs)
         self.wanted = ", ".join(f"{name}={value!r}" for name, value in self._wanted.items()) or "any arguments"

@@ -68,7 +68,7 @@ class Port(ThreadingMixIn, WSGIServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """The client disconnected or was too slow: log at debug level only."""
-        logger.debug("a connection to the metrics port failed: %r", sys.exception())
+        logger.debug("a request to the metrics port was not answered: %r", sys.exception())
 
     def _free_capacity(self) -> bool:
         with self._changing:

@@ -311,7 +311,8 @@ class Supervisor:
             child.leaving = "stopped"  # it ended before it could handle a signal
         if child.leaving is None:
             if child.refused is None:
-                logger.warning("worker process %s crashed: %s", child.process.pid, _exit_text(code))
+                pid = child.process.pid
+                logger.warning("worker process %s crashed (%s); its jobs are recovered", pid, _exit_text(code))
             elif child not in self._first:
                 self._outages.failed("worker start", child.refused)
             await self._adopted.gone(lambda: {one.process.pid for one in self._children}, child.process.pid)

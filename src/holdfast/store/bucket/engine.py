@@ -189,7 +189,7 @@ class Engine:
             try:
                 await self.view()
             except HoldfastError as error:
-                logger.debug("reading the log of %s failed: %s", self.bucket, error)
+                logger.debug("reading the log of %s failed, retrying: %s", self.bucket, error)
             later = min(self.timings.look_latest, self._pause * 1.5)
             self._pause, self._happened = self.timings.look_soonest if self._happened else later, False
             if watched := self.watch.long_silent(self.replica):

@@ -201,7 +201,8 @@ class Writer:
             except Exception as error:  # whatever it is, reading the number shows what happened
                 if isinstance(error, NotWritten) and not attempt:  # else an earlier put may still arrive
                     raise
-                logger.debug("writing log entry %s failed: %s: %s", number, type(error).__name__, error)
+                name = type(error).__name__
+                logger.debug("%s: log entry %s is not confirmed, reading it: %s: %s", self._bucket, number, name, error)
             # "Exists" may be our own put, answered late, or a conflict that created nothing: read it.
             read = await patiently(lambda: self._log.read(number))
             if read is not None:
@@ -223,7 +224,7 @@ class Writer:
                 if not unsure:
                     return False
             except Exception as error:  # noqa: BLE001  # drivers raise errors of any type
-                logger.debug("writing to the inbox of %s failed: %s: %s", self._bucket, type(error).__name__, error)
+                logger.debug("%s: a write to the inbox failed: %s: %s", self._bucket, type(error).__name__, error)
                 unsure = True
             else:
                 return True
@@ -262,7 +263,7 @@ class Writer:
             return bool(waiting) and await self._append(waiting)
         except Exception as error:  # noqa: BLE001  # the next read or write gets the error, and raises it
             name = type(error).__name__
-            logger.debug("writing batches from the inbox of %s failed: %s: %s", self._bucket, name, error)
+            logger.debug("%s: batches of other processes were not written: %s: %s", self._bucket, name, error)
             return False
 
     async def close(self) -> None:
@@ -308,7 +309,7 @@ class Writer:
             for batched in await listing:
                 self._adoptable[batched.writer, batched.number] = batched
         except Exception as error:  # noqa: BLE001  # the others wait longer, or write themselves
-            logger.debug("listing the inbox of %s failed: %s: %s", self._bucket, type(error).__name__, error)
+            logger.debug("%s: the inbox was not listed: %s: %s", self._bucket, type(error).__name__, error)
 
 
 def pauses() -> Iterator[float]:
@@ -325,6 +326,6 @@ async def patiently(work: Callable[[], Awaitable[T]]) -> T:
         except (Stale, TooNew):
             raise
         except Exception as error:  # noqa: BLE001  # drivers raise errors of any type
-            logger.debug("a request to the bucket failed and is repeated: %s: %s", type(error).__name__, error)
+            logger.debug("a request to the bucket failed, retrying: %s: %s", type(error).__name__, error)
             await asyncio.sleep(pause)
     raise AssertionError

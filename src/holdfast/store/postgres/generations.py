@@ -48,7 +48,7 @@ class Generations:
                 pass
             await asyncio.sleep(ROTATION_PAUSE)
         except Exception as error:  # noqa: BLE001  # claims go on, only slower; the next one starts it again
-            logger.debug("opening a new generation failed; claims stay slower until it works: %s", error)
+            logger.debug("a new generation of jobs was not opened, retrying; claims are slower until then: %s", error)
         finally:
             self._rotating = None
 

@@ -236,7 +236,7 @@ class PostgresStore:
             try:
                 answers.asks = (await self._call(Batch(asks=batch.asks)))[0].asks
             except HoldfastError as error:
-                logger.debug("a second claim failed after the batch was written; workers claim again: %s", error)
+                logger.debug("a claim failed after its batch was written; workers will claim again: %s", error)
         return answers
 
     async def _call(self, batch: Batch) -> tuple[Answers, bool]:

@@ -164,7 +164,7 @@ class Listeners:
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001  # hints are optional: polling goes on
-                logger.debug("listening for hints failed; jobs are found by polling until it works again: %s", error)
+                logger.debug("listening for notifications failed; workers poll until it works again: %s", error)
             was_ready, self._ready = self._ready, False
             faults = 0 if was_ready else faults + 1
             await asyncio.sleep(PAUSES[min(faults, len(PAUSES) - 1)])

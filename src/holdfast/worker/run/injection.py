@@ -245,7 +245,7 @@ def _undo(provider: Provider, leave: Leave, made: concurrent.futures.Future[Any]
 
     def log(left: concurrent.futures.Future[Any]) -> None:
         if (error := left.exception()) is not None:
-            logger.error("the cleanup of dependency %s failed", provider.label, exc_info=error)
+            logger.error("the cleanup of dependency %s failed: correct its code", provider.label, exc_info=error)
 
     if made.exception() is None:
         _in_thread(partial(leave, None, None, None)).add_done_callback(log)
@@ -267,7 +267,7 @@ class WorkerScope:
 
     async def _value(self, provider: Provider) -> Any:
         if self._closed:
-            raise RuntimeError("the worker has stopped; it makes no more dependencies")
+            raise RuntimeError(f"the worker has stopped, so dependency {provider.label} was not made")
         return await self._stack.value(provider)
 
     async def close(self) -> None:
@@ -279,14 +279,14 @@ class WorkerScope:
         error = await asyncio.wrap_future(unwinding)
         if error is not None:
             logger.error(
-                "the cleanup of a worker's dependencies failed: see the note of the error for which", exc_info=error
+                "the cleanup of a worker's dependency failed: a note below the traceback names it", exc_info=error
             )
 
     def interrupt(self) -> None:
         """Cancel the cleanup that runs now; the others follow."""
         cleaned = self._stack.cleaned
         logger.error(
-            "the %s took too long and was cancelled; a job that ignored its stop may still use it",
+            "the %s took longer than the grace period and was cancelled: make it faster, or raise --grace",
             "set-up of a dependency" if cleaned is None else f"cleanup of dependency {cleaned.label}",
         )
         self._keeper.interrupt()

@@ -50,7 +50,7 @@ class Threads:
     ) -> asyncio.Future[Any]:
         """Call a function in a thread; for a run that was claimed ahead, unless it is taken back before."""
         if self._closed:
-            raise RuntimeError("the worker has stopped; no more functions are called")
+            raise RuntimeError("the worker has stopped, so this function was not called")
         future = self._loop.create_future()
         self._unanswered += 1
         if run is not None and run.ahead is not None:
