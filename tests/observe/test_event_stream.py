@@ -76,7 +76,7 @@ async def test_a_coroutine_function_is_refused_as_handler(app):
     async def slow(event):
         raise AssertionError
 
-    with pytest.raises(ConfigError, match="must be a sync function"):
+    with pytest.raises(ConfigError, match="must be a plain function"):
         app.on("job_dead", slow)
 
 
