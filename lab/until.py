@@ -10,7 +10,7 @@ T = TypeVar("T")
 LOOK_EVERY = 0.01
 
 
-def until(condition: Callable[[], T], what: str, limit: float = 30.0, details: Callable[[], str] = str) -> T:
+def until(condition: Callable[[], T], what: str, limit: float = 90.0, details: Callable[[], str] = str) -> T:
     """The condition's first true answer; after `limit` s an AssertionError with `what` and `details()`."""
     deadline = time.monotonic() + limit
     while not (answer := condition()):

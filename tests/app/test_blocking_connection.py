@@ -149,17 +149,17 @@ class Held:
         def wait(connection, sock, data, read):
             self.used.append(sock)
             inside.set()
-            assert self.go.wait(30)
+            assert self.go.wait(90)
             return talk(connection, sock, data, read)
 
         talking(wait)
         self.thread = threading.Thread(target=lambda: self.made.append(app.sync.enqueue("noop").id))
         self.thread.start()
-        assert inside.wait(30)
+        assert inside.wait(90)
 
     def finish(self):
         self.go.set()
-        self.thread.join(30)
+        self.thread.join(90)
 
 
 def test_a_caller_that_finds_it_in_use_writes_on_the_loop(app, talking):

@@ -58,7 +58,7 @@ async def test_a_parent_that_ends_while_its_child_is_made_to_wait_for_it_frees_i
         patched.setattr(Release, "_decide", and_the_other_ends)
         await release_of(app).free([second.id])
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).state == State.SUCCEEDED
+        assert (await handle.wait(90)).state == State.SUCCEEDED
 
 
 async def test_the_same_if_the_worker_that_made_it_wait_dies(app, tasks, monkeypatch):
@@ -82,7 +82,7 @@ async def test_the_same_if_the_worker_that_made_it_wait_dies(app, tasks, monkeyp
         with pytest.raises(RuntimeError):
             await release_of(app).free([second.id])
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).state == State.SUCCEEDED
+        assert (await handle.wait(90)).state == State.SUCCEEDED
 
 
 async def test_a_flow_does_not_end_while_a_job_is_added_that_was_not_counted(app, tasks, monkeypatch):
@@ -165,7 +165,7 @@ async def test_an_early_job_that_is_retried_is_waited_for_though_all_before_it_h
     tasks.broken = False
     await app.resume("default")
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).counts == {"succeeded": 2 * FEW + 3, "cancelled": 1}
+        assert (await handle.wait(90)).counts == {"succeeded": 2 * FEW + 3, "cancelled": 1}
 
 
 async def test_a_flow_that_is_cancelled_before_its_first_jobs_are_freed_ends(app, tasks, monkeypatch):
@@ -181,7 +181,7 @@ async def test_a_flow_that_is_cancelled_before_its_first_jobs_are_freed_ends(app
 
         patched.setattr(Release, "process_now", cancelled_first)
         handle = await app.enqueue_flow(flow, id="step-by-step")
-    assert (await handle.wait(30)).state == State.CANCELLED
+    assert (await handle.wait(90)).state == State.CANCELLED
 
 
 async def test_a_cancellation_that_stops_half_way_is_carried_on_by_a_worker(app, tasks, monkeypatch):
@@ -196,7 +196,7 @@ async def test_a_cancellation_that_stops_half_way_is_carried_on_by_a_worker(app,
         patched.setattr(Release, "_cancel_jobs", dies)
         assert await handle.cancel()
     async with working(app, queues="elsewhere", poll=0.05):
-        assert (await handle.wait(30)).state == State.CANCELLED
+        assert (await handle.wait(90)).state == State.CANCELLED
     assert tasks.ran == []
 
 
@@ -223,7 +223,7 @@ async def test_ends_that_others_left_are_found_while_jobs_end_here_all_the_time(
         )
         await other.end(record)  # and its worker dies before it frees anything
         session_of(app).commit.end_callbacks = received
-        assert (await handle.wait(30)).state == State.SUCCEEDED
+        assert (await handle.wait(90)).state == State.SUCCEEDED
         stop = True
 
 
@@ -295,7 +295,7 @@ async def test_what_others_say_of_an_end_while_it_is_dealt_with_is_not_lost(app,
     assert set(pending(kept).also) == {"another", first.id}
     await other.end(first)
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).state == State.SUCCEEDED
+        assert (await handle.wait(90)).state == State.SUCCEEDED
 
 
 # -- all of them
@@ -319,7 +319,7 @@ async def test_a_job_may_be_added_behind_one_that_waits_for_all(app, tasks):
     tasks.broken = False
     assert await handle.retry() == 4
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).state == State.SUCCEEDED
+        assert (await handle.wait(90)).state == State.SUCCEEDED
     assert tasks.ran == ["beside", "done", "done too", "after all", "behind", "behind that"]
 
 
@@ -353,7 +353,7 @@ async def test_a_job_that_waits_for_all_waits_for_those_that_were_added_before_a
     assert (await handle.status()).jobs == 3
     await handle.retry()
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).state == State.SUCCEEDED
+        assert (await handle.wait(90)).state == State.SUCCEEDED
     assert tasks.ran == ["grown", "done"]
 
 

@@ -79,7 +79,7 @@ async def test_the_end_of_a_job_that_ended_before_counts_at_once(app, tasks, die
     tasks.broken = died
     handle = await tasks.fragile.enqueue("before")
     async with working(app, poll=0.05):
-        await handle.wait(30)
+        await handle.wait(90)
     flow_handle = await app.enqueue_flow(after(tasks, handle, on_dead))
     assert (await flow_handle.handle(0).job()).state == state
     assert await awaited(app) == {}

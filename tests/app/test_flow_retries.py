@@ -40,7 +40,7 @@ async def test_two_who_retry_at_once_retry_once(app, tasks):
     tasks.broken = False
     assert sum(await asyncio.gather(handle.retry(), handle.retry(), return_exceptions=False)) == 2
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).counts == {"succeeded": 2}
+        assert (await handle.wait(90)).counts == {"succeeded": 2}
     assert tasks.ran == ["bad", "mended"]
 
 
@@ -67,7 +67,7 @@ async def test_a_dead_job_after_another_dead_one_waits_for_it_again(app, tasks):
     tasks.broken = False
     assert await handle.retry() == 3
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).state == State.SUCCEEDED
+        assert (await handle.wait(90)).state == State.SUCCEEDED
     assert (tasks.ran, await states(handle)) == (["first", "mended"], ["succeeded", "succeeded", "cancelled"])
 
 
@@ -102,7 +102,7 @@ async def test_a_retry_that_stopped_half_way_leaves_nothing_waiting(app, tasks, 
         with pytest.raises(RuntimeError):
             await handle.retry()
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).counts == {"succeeded": 3}
+        assert (await handle.wait(90)).counts == {"succeeded": 3}
 
 
 async def test_a_flow_is_not_ended_by_a_process_that_read_its_jobs_before_a_retry(app, tasks, monkeypatch):
@@ -126,7 +126,7 @@ async def test_a_flow_is_not_ended_by_a_process_that_read_its_jobs_before_a_retr
     async with working(app, poll=0.05):
         await tried.wait()
         await app.resume("default")
-        assert (await handle.wait(30)).state == State.SUCCEEDED
+        assert (await handle.wait(90)).state == State.SUCCEEDED
     assert (states, sorted(tasks.ran)) == ([State.BLOCKED], ["a", "b"])
 
 
@@ -168,7 +168,7 @@ async def test_a_job_is_not_left_unrun_by_a_process_that_saw_its_parent_before_a
 
     monkeypatch.setattr(FlowJobs, "change", overtaken)
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).counts == {"succeeded": 3}
+        assert (await handle.wait(90)).counts == {"succeeded": 3}
     assert tasks.ran == ["bad", "mended", "mended"]
     assert [
         extras.read((await parts_of(app).handles.record(f"{handle.id}.{number}")).extra).not_run for number in (1, 2)
@@ -190,7 +190,7 @@ async def test_a_job_that_was_blocked_when_its_parent_was_retried_is_not_left_un
 
     monkeypatch.setattr(FlowJobs, "change", retried_first)
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).counts == {"succeeded": 2}
+        assert (await handle.wait(90)).counts == {"succeeded": 2}
 
 
 async def test_a_flow_whose_end_was_reported_and_no_more_is_closed_by_the_next_worker(app, tasks, monkeypatch):
@@ -232,7 +232,7 @@ async def test_all_dead_jobs_of_a_flow_are_retried_in_one_look_at_it(app, tasks,
     assert await app.bulk.retry_dead(queue="default") == 4
     assert len(looks) == 1
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).state == State.SUCCEEDED
+        assert (await handle.wait(90)).state == State.SUCCEEDED
 
 
 async def test_a_dead_job_whose_flow_is_gone_is_retried_alone(app, tasks):

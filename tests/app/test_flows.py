@@ -62,7 +62,7 @@ def tasks(app):
 async def run(app, flow):
     handle = await app.enqueue_flow(flow)
     async with working(app, poll=0.05):
-        return handle, await handle.wait(30)
+        return handle, await handle.wait(90)
 
 
 def states(jobs):
@@ -169,7 +169,7 @@ async def test_a_broken_flow_goes_on_from_the_failed_job(app, tasks):
     tasks.broken = False
     async with working(app, poll=0.05):
         assert await handle.retry() == 3
-        status = await handle.wait(30)
+        status = await handle.wait(90)
     assert (status.state, status.counts) == (State.SUCCEEDED, {"succeeded": 4})
     assert tasks.ran == ["before", "before", "before", "last"]  # run once each, with the first one's result
 
@@ -182,7 +182,7 @@ async def test_retrying_one_of_its_jobs_takes_along_what_waited_for_it(app, task
     tasks.broken = False
     await app.retry(handle.handle(bad).id)
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).state == State.SUCCEEDED
+        assert (await handle.wait(90)).state == State.SUCCEEDED
 
 
 async def test_a_flow_that_ended_well_has_nothing_to_retry(app, tasks):
@@ -268,7 +268,7 @@ async def test_a_whole_flow_is_cancelled(app, tasks):
     flow.add(tasks.note, first)
     handle = await app.enqueue_flow(flow)
     assert await app.cancel(handle.id)
-    assert await handle.wait(30)
+    assert await handle.wait(90)
     status = await handle.status()
     assert (status.state, status.counts) == (State.CANCELLED, {"cancelled": 2})
     assert not await handle.cancel()
@@ -282,7 +282,7 @@ async def test_a_cancelled_flow_can_be_taken_up_again(app, tasks):
     assert (await handle.status()).state == State.CANCELLED
     await app.retry(handle.id)
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).state == State.SUCCEEDED
+        assert (await handle.wait(90)).state == State.SUCCEEDED
     assert tasks.ran == ["a", "a"]
 
 
@@ -300,7 +300,7 @@ async def test_a_running_job_of_a_cancelled_flow_stops(app):
     async with working(app, poll=0.05, lease=0.6):
         await asyncio.wait_for(started.wait(), 30)
         await handle.cancel()
-        assert (await handle.wait(30)).state == State.CANCELLED
+        assert (await handle.wait(90)).state == State.CANCELLED
 
 
 async def test_no_job_is_removed_while_its_flow_needs_it(make_app, tasks):

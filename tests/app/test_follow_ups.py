@@ -297,6 +297,6 @@ async def test_what_cannot_follow_is_refused_before_anything_is_stored(app, task
 async def test_a_worker_stores_it_at_once(app, tasks):
     handle = await tasks.note.using(on_success=tasks.reported).enqueue("x")
     async with working(app, poll=30):
-        await handle.wait(30)
+        await handle.wait(90)
         await eventually(lambda: tasks.ran[1:])
     assert tasks.ran == ["x", ("reported", handle.id)]

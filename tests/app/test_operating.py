@@ -55,7 +55,7 @@ NO_SUCH_JOB = {
     "delete": lambda app: app.delete("none"),
     "fail": lambda app: app.mark_failed("none", "lost"),
     "update_meta": lambda app: app.update_meta("none", a=1),
-    "wait": lambda app: app.handle("none").wait(30),
+    "wait": lambda app: app.handle("none").wait(90),
     "result": lambda app: app.handle("none").result(30),
 }
 

@@ -125,7 +125,7 @@ async def test_a_running_worker_sees_the_pause(app, make_app, send):
         else make_app(parts_of(app).url)
     )
     async with working(app):
-        await (await send.enqueue("ann")).wait(30)
+        await (await send.enqueue("ann")).wait(90)
         await operator.pause(task="send")
         await eventually(lambda: session_of(app).task_pauses._by_task)
         held = await send.enqueue("bob")
@@ -135,7 +135,7 @@ async def test_a_running_worker_sees_the_pause(app, make_app, send):
 
         await eventually(aside)
         await operator.resume(task="send")
-        await held.wait(30)
+        await held.wait(90)
     assert app.ran == [("ann", None), ("bob", None)]
 
 
@@ -198,7 +198,7 @@ async def test_what_a_killed_operator_left_is_freed_by_any_worker(app, send):
     over = Pause("send", resumed_at=await parts_of(app).records.now())
     await parts_of(app).records.put(KIND, "send", msgspec.json.encode(over))
     async with working(app):
-        await held.wait(30)
+        await held.wait(90)
     assert await states(held) == [State.SUCCEEDED]
 
 

@@ -74,8 +74,8 @@ async def test_a_claim_whose_caller_on_another_loop_was_cancelled_is_given_back(
     async def claim_and_leave():
         claiming = asyncio.create_task(app.claim())
         await asyncio.sleep(0)
-        claimed.wait(30)  # this loop hears of the answer only when it has cancelled the call
-        cancel.wait(30)
+        claimed.wait(90)  # this loop hears of the answer only when it has cancelled the call
+        cancel.wait(90)
         claiming.cancel()
         await asyncio.wait([claiming])
         return claiming.cancelled()

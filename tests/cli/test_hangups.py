@@ -95,7 +95,7 @@ def test_a_starting_worker_reopens_a_rotated_log(terminal):
     os.kill(supervisor, signal.SIGHUP)
     terminal.until(log.exists)
     (terminal.folder / "go").touch()
-    assert start.wait(30) == 0, terminal.log()
+    assert start.wait(90) == 0, terminal.log()
     terminal("enqueue", "--id", "x", "--task", "hello")
     terminal.until(lambda: "job_succeeded" in log.read_text())
     terminal("worker", "stop")
@@ -138,7 +138,7 @@ def test_closing_the_terminal_stops_gracefully(terminal):
     terminal.started.append(front)
     terminal.until(lambda: terminal.printed("x") == "begun\n")
     os.close(ours)
-    assert front.wait(30) == 0
+    assert front.wait(90) == 0
     job = terminal.job("x")
     assert (job["state"], job["attempt"], len(job["history"])) == ("succeeded", 1, 1)
     assert terminal.process_table() == {}
@@ -153,7 +153,7 @@ def test_more_hangups_do_not_shorten_a_graceful_stop(terminal):
     for pid in (front.pid, worker["pid"], front.pid):
         os.kill(pid, signal.SIGHUP)
     (terminal.folder / "go").touch()
-    assert front.wait(30) == 0
+    assert front.wait(90) == 0
     job = terminal.job("x")
     assert (job["state"], job["attempt"], len(job["history"])) == ("succeeded", 1, 1)
 
@@ -174,11 +174,11 @@ def test_nohup_is_respected(terminal):
     terminal("enqueue", '{"id": "x", "command": "true"}')
     terminal.until(lambda: terminal.job("x")["state"] == "succeeded")
     front.terminate()
-    assert front.wait(30) == 0
+    assert front.wait(90) == 0
 
 
 def test_a_server_stops_gracefully(terminal):
     with served(terminal.folder, f"sqlite:///{terminal.folder}/holdfast.db") as server:
         server.address()
         server.process.send_signal(signal.SIGHUP)
-        assert server.process.wait(30) == 0, server.output()
+        assert server.process.wait(90) == 0, server.output()

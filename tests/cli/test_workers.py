@@ -67,7 +67,7 @@ def test_workers_exit_when_their_database_is_deleted(terminal):
     terminal.until(terminal.workers)
     for file in sorted(terminal.folder.glob("holdfast.db*")):  # the database first
         file.unlink()
-    assert front.wait(30) == 3
+    assert front.wait(90) == 3
     assert "holdfast.db was " in terminal.log()  # deleted; or replaced, where the supervisor opened it just now
     assert "while this process had it open; nothing was written" in terminal.log()
 
@@ -210,7 +210,7 @@ def test_heavier_queues_come_first_and_none_starves(terminal):
     terminal("enqueue", "-", stdin="\n".join(lines))
     front = terminal.start("worker", "start", "--foreground", "--drain", "--queues", "mail:3,default:1",
                            "--concurrency", "1")  # fmt: skip
-    assert front.wait(30) == 0
+    assert front.wait(90) == 0
     order = (terminal.folder / "order").read_text().split()
     assert len(order) == 24
     assert order[:8].count("mail") == 6

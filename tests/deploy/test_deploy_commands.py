@@ -51,7 +51,7 @@ def started(tmp_path):
     for process in processes:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(90)
 
 
 def ask(url, body=None, **headers):
@@ -86,4 +86,4 @@ def test_a_job_goes_in_by_the_server_and_is_run_by_the_worker(started):
     until(lambda: b'holdfast_jobs_succeeded_total{job_type="email.send"} 1.0' in ask(metrics)[1])
     assert b'holdfast_jobs_submitted_total{job_type="email.send"} 1.0' in ask(f"{server}/metrics")[1]
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(30) == 0
+    assert worker.wait(90) == 0

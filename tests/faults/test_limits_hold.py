@@ -27,7 +27,7 @@ LONG = 0.3
 
 
 @pytest.mark.timeout(300 + 10 * KILLS)
-def test_limits_are_kept_when_workers_die(store_url, processes, tmp_path, chance):
+def test_limits_are_kept_when_workers_die(store_url, processes, tmp_path, gates, chance):
     journal = tmp_path / "journal"
     app = build(store_url, str(journal))
     run = runs_on(parts_of(app).runtime)
@@ -66,14 +66,13 @@ def test_limits_are_kept_when_workers_die(store_url, processes, tmp_path, chance
             goal = len(ids) * (KILLS - kill) // (KILLS + 1)
             until(lambda goal=goal: left() <= goal, f"{goal} jobs are left", 60)
             # As many as a key may run, which run until the kill: however slow this process is, it meets them.
-            killed = tmp_path / f"killed-{kill}"
-            lasting = [(limited, kill % KEYS, 0, str(killed))] * RUNNING
+            lasting = [(limited, kill % KEYS, 0, kill)] * RUNNING
             held = [handle.id for handle in sync.enqueue_many(lasting)]
             journalled.write(*(acknowledged(id, expect="succeeded") for id in held))
             pid = split_holder(until(lambda held=held: holders(held), f"the jobs {held} run", 60)[0])[1]
             victim = next(one for one in workers if one.pid == pid)
             victim.kill()
-            killed.touch()
+            gates.open(kill)
             ids += held
             workers[workers.index(victim)] = processes.start("limited_main")
         until(lambda: left() == 0, "all jobs have ended", 60)

@@ -52,7 +52,7 @@ def test_threads_with_a_loop_per_call_are_all_acknowledged(app):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(90)
     assert len(set(acknowledged)) == queued(app) == 80
 
 

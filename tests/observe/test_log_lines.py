@@ -53,7 +53,7 @@ def logged(terminal):
                 meta={"traceparent": PARENT},
             )
         terminal.start("worker", "start", "-A", "shop:app", "--foreground", "--drain")
-        assert terminal.started[-1].wait(30) == 0
+        assert terminal.started[-1].wait(90) == 0
         return terminal.log()
 
     return run

@@ -78,7 +78,7 @@ async def test_a_running_request_is_not_closed_for_a_new_connection(gauges, conn
     page = gauges._server.get_app()
 
     def slowly(environ, start_response):
-        go_on.wait(30)
+        go_on.wait(90)
         return page(environ, start_response)
 
     gauges._server.set_app(slowly)

@@ -91,4 +91,4 @@ async def test_a_flow_begins_when_the_server_receives_its_record(serve, worker_o
         flow.chain(one.using().call(0), one)
         handle = await app.enqueue_flow(flow)
         async with working(app):
-            assert (await handle.wait(30)).state == State.SUCCEEDED
+            assert (await handle.wait(90)).state == State.SUCCEEDED

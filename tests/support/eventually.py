@@ -12,7 +12,7 @@ T = TypeVar("T")
 LOOK_EVERY = 0.004
 
 
-async def eventually(condition: Callable[[], T | Awaitable[T]], limit: float = 30.0) -> T:
+async def eventually(condition: Callable[[], T | Awaitable[T]], limit: float = 90.0) -> T:
     """The condition's first true answer; it may be a coroutine function. AssertionError after `limit` seconds."""
     deadline = time.monotonic() + limit
     while True:

@@ -36,7 +36,7 @@ async def run(app, flow):
     """A flow that has been run to its end, and how it ended."""
     handle = await app.enqueue_flow(flow)
     async with working(app, poll=0.05):
-        return handle, await handle.wait(30)
+        return handle, await handle.wait(90)
 
 
 async def states(handle):

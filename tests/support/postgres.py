@@ -118,7 +118,7 @@ class PostgresServer:
         if self.process is not None:
             if self.process.poll() is None:
                 self.process.send_signal(how)
-            self.process.wait(30)
+            self.process.wait(90)
             self.process = None
 
     def kill(self) -> None:
@@ -129,7 +129,7 @@ class PostgresServer:
         for pid in (self.process.pid, *children):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(90)
         self.process = None
         deadline = time.monotonic() + 10
         while any(_alive(pid) for pid in children) and time.monotonic() < deadline:

@@ -101,7 +101,7 @@ def test_functions_of_a_test_in_another_thread_run_there(shop, bench):
 
     thread = threading.Thread(target=test)
     thread.start()
-    thread.join(30)
+    thread.join(90)
     assert shop.threads == [thread]
 
 

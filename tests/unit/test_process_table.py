@@ -54,10 +54,10 @@ def test_the_sweep_kills_what_dead_workers_left_and_nothing_else(sleeper):
     elsewhere = sleeper(f"{os.getpid()}:1:another-container:job:1")
     plain = sleeper()
     process_table.sweep()
-    assert left.wait(30) == -signal.SIGKILL
+    assert left.wait(90) == -signal.SIGKILL
     assert [one.poll() for one in (guarded, elsewhere, plain)] == [None, None, None]
     assert process_table.kill_marked(mine) == 1
-    assert guarded.wait(30) == -signal.SIGKILL
+    assert guarded.wait(90) == -signal.SIGKILL
 
 
 async def test_two_hosts_with_one_name_and_one_pid_do_not_collide(monkeypatch):

@@ -23,7 +23,7 @@ async def ended(call: asyncio.Future) -> object:
 
 
 def hold(gate: threading.Event) -> None:
-    assert gate.wait(30)
+    assert gate.wait(90)
 
 
 async def test_values_and_exceptions_come_back(threads):
@@ -113,7 +113,7 @@ def test_a_call_that_ends_after_its_loop_does_no_harm():
 
     def late() -> None:
         begun.set()
-        gate.wait(30)
+        gate.wait(90)
 
     async def leave() -> Threads:
         made = Threads(1, SystemClock())
@@ -124,5 +124,5 @@ def test_a_call_that_ends_after_its_loop_does_no_harm():
     made = asyncio.run(leave())
     gate.set()
     made.close()
-    made._threads[0].join(30)
+    made._threads[0].join(90)
     assert not made._threads[0].is_alive()

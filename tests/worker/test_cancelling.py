@@ -90,7 +90,7 @@ async def test_a_thread_that_does_not_look_finishes_and_has_succeeded(brisk):
     @brisk.task
     def slow() -> str:
         entered.set()
-        gate.wait(30)
+        gate.wait(90)
         return "done"
 
     handle = await slow.enqueue()

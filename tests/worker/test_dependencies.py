@@ -323,7 +323,7 @@ async def test_an_async_job_that_is_stopped_is_cleaned_up(app, seen, stop):
         await begun.wait()
         if stop == "cancel":
             await handle.cancel()
-        job = await handle.wait(30)
+        job = await handle.wait(90)
     assert job.state == ("cancelled" if stop == "cancel" else "dead")
     assert seen == ["+it", "it got CancelledError", "-it"]
 
@@ -340,7 +340,7 @@ async def test_a_job_that_is_stopped_in_its_set_up_is_cleaned_up(app, seen):
         handle = await task.enqueue()
         await begun.wait()
         await handle.cancel()
-        assert (await handle.wait(30)).state == "cancelled"
+        assert (await handle.wait(90)).state == "cancelled"
     assert seen == ["+outer", "outer got CancelledError", "-outer"]
 
 
@@ -388,7 +388,7 @@ async def test_concurrent_jobs_share_one_dependency_of_the_worker(app, seen):
     async with working(app, concurrency=5, lease=1):
         await eventually(lambda: seen == ["+config", "+pool"])
         await handles[0].cancel()  # the job that has begun to make it, perhaps: the others still get it
-        assert (await handles[0].wait(30)).state == "cancelled"
+        assert (await handles[0].wait(90)).state == "cancelled"
         ready.set()
         for handle in handles[1:]:
             await handle.result(30)
@@ -522,7 +522,7 @@ def test_a_thread_does_not_wait_for_a_loop_that_has_stopped(seen, monkeypatch):
         await asyncio.to_thread(stuck.wait)
 
     loop.run_until_complete(until_stuck())
-    thread.join(30)
+    thread.join(90)
     assert not thread.is_alive()
     assert errors == ["the worker's event loop ended, so an async dependency was not made or cleaned up"]
     assert seen == ["+outer", "outer got RuntimeError", "-outer"]

@@ -163,7 +163,7 @@ async def test_a_job_says_what_its_limit_key_waits_for(app):
 
     @app.task(limit=limit(key="tenant", concurrency=2))
     def work(tenant: int) -> None:
-        release.wait(30)
+        release.wait(90)
 
     async with working(app, concurrency=4):
         handles = await app.enqueue_many([(work, 42)] * 4)

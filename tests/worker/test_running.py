@@ -36,7 +36,7 @@ async def test_a_plain_function_runs_in_a_thread_and_blocks_nobody(app):
 
     @app.task
     def block() -> str:
-        released.wait(30)
+        released.wait(90)
         return threading.current_thread().name
 
     @app.task
@@ -175,7 +175,7 @@ async def test_threads_fill_the_same_slots(app):
     def block() -> None:
         with lock:
             running.append(1)
-        gate.wait(30)
+        gate.wait(90)
 
     for _ in range(6):
         await block.enqueue()

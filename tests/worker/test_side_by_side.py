@@ -154,7 +154,7 @@ async def test_a_step_in_a_thread_of_a_plain_task_runs_once_beside_its_sleep():
     def charge() -> str:
         ran.append(1)
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(90)
         return "receipt"
 
     async with Holdfast(MemoryStore(clock), clock=clock) as app:
@@ -164,7 +164,7 @@ async def test_a_step_in_a_thread_of_a_plain_task_runs_once_beside_its_sleep():
             pool = ThreadPoolExecutor(1)
             charging = pool.submit(ctx.step, "charge", charge)
             if not ctx.job.steps:
-                assert begun.wait(30)
+                assert begun.wait(90)
             ctx.sleep(days=1)
             return charging.result()
 

@@ -317,7 +317,7 @@ def test_ctrl_c_in_a_program_of_ones_own_gives_jobs_back(tmp_path):
         try:
             assert process.stdout.readline() == "entered\n"
             process.send_signal(signal.SIGINT)
-            process.wait(30)
+            process.wait(90)
         finally:
             process.kill()
             process.wait()

@@ -75,7 +75,7 @@ async def test_a_thread_keeps_its_slot_and_lease_until_it_really_ends(make_app):
         entered.set()
         while not ctx.cancelled:
             time.sleep(0.01)
-        gate.wait(30)
+        gate.wait(90)
         return "late"
 
     handle, waiting = await block.enqueue(), await app.enqueue("noop")
