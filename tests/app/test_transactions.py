@@ -300,7 +300,9 @@ def test_an_app_opens_while_the_users_transaction_has_the_write_lock(way, app, s
     assert app.sync.stats().counts["queued"] == 1
 
 
-def test_a_store_that_cannot_says_so_before_it_is_opened(connection):
-    app = Holdfast("memory://")
-    with pytest.raises(ConfigError, match="memory store does not support connection="):
+@pytest.mark.parametrize("url", ["memory://", "redis://127.0.0.1:1", "file:///nowhere/jobs", "http://127.0.0.1:1"])
+def test_a_store_that_cannot_says_so_before_it_is_opened(url, connection):
+    app = Holdfast(url)
+    text = r"store does not support connection=: .*sqlite:///…, postgresql://….* after your commit, .*on_memory"
+    with pytest.raises(ConfigError, match=text):
         app.sync.submit("raw", b"abc", connection=connection)

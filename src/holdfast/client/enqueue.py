@@ -125,7 +125,8 @@ class Enqueue:
         """Store one call of a task as a job."""
         session = self._runtime.live_session()
         if session is None:
-            self.check_bound(options.connection)
+            if options.connection is not None:
+                await self.check_bound(options.connection)
             session = await self._runtime.opened()
         job = self.new_job(session.fresh_settings(), task, options, args, kwargs)
         if options.connection is not None:
@@ -336,17 +337,18 @@ class Enqueue:
             return await insert(job)
         return await self.hooks[left - 1](job, lambda changed: self._hooked(changed, left - 1, insert))
 
-    def check_bound(self, connection: Any) -> None:
+    async def check_bound(self, connection: Any) -> None:
         """Before the app opens for the user's own transaction: check the store through the given connection."""
-        if connection is not None and self._runtime.live_loop() is None:
-            self._binding().check_bound(connection)
+        if self._runtime.live_loop() is None:
+            await self._binding().check_bound(connection)
 
     def _binding(self) -> Binding:
         store = self._runtime.store
         if not isinstance(store, Binding):
             raise ConfigError(
-                f"the {store.name} store does not support connection=: only SQLite and Postgres can store a job in your"
-                " own transaction; enqueue without it after your commit, or use holdfast.testing.on_memory in tests"
+                f"the {store.name} store does not support connection=: only an app on the SQLite file or Postgres"
+                " database of your transaction can store a job in it (sqlite:///…, postgresql://…). Use such an app,"
+                " enqueue without connection= after your commit, or use holdfast.testing.on_memory in tests"
             )
         return store
 
@@ -384,7 +386,8 @@ class Enqueue:
         return await self.submit_with(name, payload, Options().changed(options), json=json)
 
     async def submit_with(self, name: str, payload: bytes, chosen: Options, *, json: bool) -> Handle[Any]:
-        self.check_bound(chosen.connection)
+        if chosen.connection is not None:
+            await self.check_bound(chosen.connection)
         job = self.submission((await self._runtime.opened()).fresh_settings(), name, payload, chosen, json=json)
         if chosen.connection is not None:
             return self.handles.handle(await self.insert_bound(chosen.connection, job))

@@ -18,7 +18,9 @@ from .errors import ConfigError
 Host = tuple[str, int | None]
 """(host, port)"""
 
-LOCAL = frozenset({"memory", "sqlite", "file", "unix"})
+SQLITE = frozenset({"sqlite", "sqlite+pysqlite", "sqlite+aiosqlite"})
+"""With the names of SQLAlchemy's drivers, so that one URL is for both."""
+LOCAL = frozenset({"memory", "file", "unix"}) | SQLITE
 """Schemes without a host. An @ in their path ends no password."""
 _WHOLE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.DOTALL)
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%25[\w.-]+)?)\]|([^\[\]:\s]*))(?::([0-9]{1,5})?)?", re.ASCII)

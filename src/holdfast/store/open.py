@@ -7,7 +7,7 @@ from typing import cast
 
 from ..core.clock import Clock
 from ..core.errors import ConfigError, requires
-from ..core.url import Url, split
+from ..core.url import SQLITE, Url, split
 from .protocol import Store
 
 REDIS_SCHEMES = frozenset({
@@ -30,7 +30,7 @@ def open_store(url: str, clock: Clock) -> Store:
 
         parts.refuse_unknown(())
         return MemoryStore(clock)
-    if parts.scheme == "sqlite":
+    if parts.scheme in SQLITE:
         return _open_sqlite(parts, clock)
     if parts.scheme in REDIS_SCHEMES:
         return _open_redis(parts)

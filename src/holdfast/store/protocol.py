@@ -355,10 +355,10 @@ class Replicated(Protocol):
 class Binding(Protocol):
     """Implemented by stores that can enqueue inside the user's own transaction (`transactional_enqueue`)."""
 
-    def check_bound(self, connection: Any) -> None:
+    async def check_bound(self, connection: Any) -> None:
         """Raise ConfigError where opening this store would wait for the user's own transaction, or is useless.
 
-        Called before the store is opened. It uses only this connection, and never waits.
+        Called before the store is opened. It uses only this connection, as `insert_bound` does.
         """
         ...
 

@@ -83,7 +83,8 @@ class SyncEnqueue:
         refuse_blocking()
         enqueue, connection, session = self._enqueue, options.connection, self._runtime.live_session()
         if session is None:
-            enqueue.check_bound(connection)
+            if connection is not None:
+                drive(enqueue.check_bound(connection))
             session = self.run(self._runtime.opened)
         job = make(session.fresh_settings())
         if connection is None:
@@ -150,6 +151,6 @@ def drive(coroutine: Coroutine[Any, Any, R]) -> R:
         return done.value
     coroutine.close()
     raise InvalidJob(
-        "app.sync cannot enqueue with an async connection=, or with an around_enqueue hook that awaits: use the async"
-        " `enqueue` with `await`"
+        "app.sync cannot enqueue with connection= and an around_enqueue hook that awaits: use the async `enqueue` with"
+        " `await`"
     )

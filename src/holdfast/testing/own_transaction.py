@@ -11,6 +11,7 @@ from ..core.job import NewJob
 from ..core.operations import Inserted
 from ..store.protocol import Batch
 from ..store.reference.memory import MemoryStore
+from ..store.user_connection import begins_transactions, kind_of
 
 logger = logging.getLogger("holdfast")
 
@@ -66,7 +67,7 @@ class BoundMemoryStore(MemoryStore):
         sibling._bound = self._bound
         return sibling
 
-    def check_bound(self, connection: Any) -> None:
+    async def check_bound(self, connection: Any) -> None:
         """Every connection is accepted."""
 
     async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
@@ -122,11 +123,12 @@ def _observe(connection: Any, transaction: Transaction) -> bool:
     """Observe the transaction of a connection; False if it has none, or of an unknown kind."""
     if isinstance(connection, sqlite3.Connection):
         return _observe_sqlite(connection, transaction)
-    return _is_sqlalchemy(connection) and _observe_sqlalchemy(connection, transaction)
+    kind = kind_of(connection)
+    return kind is not None and kind.library == "sqlalchemy" and _observe_sqlalchemy(connection, transaction)
 
 
 def _observe_sqlite(connection: sqlite3.Connection, transaction: Transaction) -> bool:
-    if connection.isolation_level is not None and not connection.in_transaction:
+    if begins_transactions(connection) and not connection.in_transaction:
         connection.execute("BEGIN")  # as the SQLite store does
     if not connection.in_transaction:
         return False
@@ -139,10 +141,6 @@ def _observe_sqlite(connection: sqlite3.Connection, transaction: Transaction) ->
 
     connection.set_trace_callback(saw)
     return True
-
-
-def _is_sqlalchemy(connection: Any) -> bool:
-    return any(kind.__module__.partition(".")[0] == "sqlalchemy" for kind in type(connection).__mro__)
 
 
 def _observe_sqlalchemy(connection: Any, transaction: Transaction) -> bool:

@@ -11,7 +11,8 @@ import msgspec
 from ...core.errors import ConfigError
 from ...core.url import redact, split
 
-SCHEMES = frozenset({"postgresql", "postgres", "postgresql+asyncpg", "postgresql+psycopg"})
+SCHEMES = frozenset({"postgresql", "postgres", "postgresql+asyncpg", "postgresql+psycopg", "postgresql+psycopg2"})
+"""With the names of SQLAlchemy's drivers, so that one URL is for both."""
 OPTIONS = ("schema", "signal", "pool", "pgbouncer")
 PGBOUNCER = ("transaction", "session")
 POOL = 4

@@ -31,6 +31,16 @@ INSERT_ONE = f"SELECT holdfast.insert_one({', '.join(f'${n}' for n in range(1, 1
 """One plain job, cheaper than a batch."""
 WRITE = f"SELECT * FROM holdfast.write({', '.join(f'${n}' for n in range(1, 63))})"
 """A whole batch: one round trip, one transaction."""
+IDENTITY = (
+    "SELECT coalesce(extract(epoch FROM min(applied_at)), 0) || ' ' || current_database() FROM holdfast.migration"
+)
+"""Which schema of which database this is: when it was made, and the name of the database."""
+WRITE_BOUND = f"""
+WITH it AS MATERIALIZED (SELECT ({IDENTITY}) AS identity, {{identity}} AS expected)
+SELECT answer, NULL AS elsewhere FROM holdfast.write({{arguments}}) WHERE (SELECT identity = expected FROM it)
+UNION ALL SELECT NULL, identity FROM it WHERE identity <> expected
+"""
+"""Enqueue on the user's connection; in another database it writes nothing, and answers with its identity."""
 
 # -- change: read, decide in Python, write; in one transaction
 

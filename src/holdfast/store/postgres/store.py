@@ -57,6 +57,7 @@ class PostgresStore:
         self._blocking: BlockingConnection | None = None
         self._signal: Any = None
         self._applied: list[int] = []
+        self._identity = ""
 
     # -- lifetime
 
@@ -89,12 +90,14 @@ class PostgresStore:
 
     async def _migrate(self, link: Link) -> list[int]:
         try:
-            return await schema.migrate(link.raw, self.place)
+            applied = await schema.migrate(link.raw, self.place)
+            self._identity = await link.raw.fetchval(self._say(sql.IDENTITY))
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             meaning = trouble.reading(error, self.place.shown)
             if meaning is None:
                 raise
             raise meaning from error
+        return applied
 
     async def close(self) -> None:
         pool, listeners, generations, signal = self._pool, self._listeners, self._generations, self._signal
@@ -284,11 +287,11 @@ class PostgresStore:
             self._generations.worn(call.queues)
         return answers, again
 
-    def check_bound(self, connection: Any) -> None:
-        bound.kind(connection)
+    async def check_bound(self, connection: Any) -> None:
+        bound.check(connection, self.place)
 
     async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[ops.Inserted]:
-        return await bound.insert_bound(connection, self.place, jobs)
+        return await bound.insert_bound(connection, self.place, self._identity, jobs)
 
     @asynccontextmanager
     async def transaction(self, end: Callable[[], ops.Settlement]) -> AsyncGenerator[Any, None]:

@@ -6,39 +6,55 @@ import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ...core.clock import Clock
 from ...core.errors import ConfigError, StoreUnavailable
 from ...core.job import NewJob
 from ...core.operations import Inserted
+from ..user_connection import Accepted, begins_transactions, on_sqlite
 from . import schema, sql, transitions, trouble, version
 from .enqueue import insert_all
 from .step import Step
 
+DRIVERS = ("sqlite3", "aiosqlite")
 
-def insert_bound(connection: sqlite3.Connection, path: str, clock: Clock, jobs: Sequence[NewJob]) -> list[Inserted]:
+
+async def insert_bound(connection: Any, path: str, clock: Clock, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Insert with the user's connection. The jobs exist if and only if its transaction commits."""
-    with _plainly(connection, path):
-        if not _has_tables(connection, path):
-            raise _without_tables(path)
-        if version.has_reset_bug():
-            version.log_reset_bug(version.WARNING)
-            connection.execute("PRAGMA wal_autocheckpoint = 0")
-        return _insert(connection, clock, jobs)
+
+    def insert(raw: sqlite3.Connection) -> list[Inserted]:
+        with _plainly(raw, path):
+            if not _has_tables(raw, path):
+                raise _without_tables(path)
+            if version.has_reset_bug():
+                version.log_reset_bug(version.WARNING)
+                raw.execute("PRAGMA wal_autocheckpoint = 0")
+            return _insert(raw, clock, jobs)
+
+    return await on_sqlite(connection, Accepted(DRIVERS, path), insert)
 
 
-def check(connection: sqlite3.Connection, path: str) -> None:
+async def check(connection: Any, path: str) -> None:
     """Refuse to open the store if it would wait for the user's own transaction to create its tables."""
-    with _plainly(connection, path):
-        if not _has_tables(connection, path) and connection.in_transaction:
-            raise _without_tables(path)
+
+    def look(raw: sqlite3.Connection) -> None:
+        with _plainly(raw, path):
+            if not _has_tables(raw, path) and raw.in_transaction:
+                raise _without_tables(path)
+
+    await on_sqlite(connection, Accepted(DRIVERS, path), look)
 
 
 @contextmanager
 def _plainly(connection: sqlite3.Connection, path: str) -> Generator[None]:
     """Use the user's connection without its row and text factories, and translate its errors."""
-    if not isinstance(connection, sqlite3.Connection):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"connection= must be a sqlite3.Connection, not {connection!r:.100}")
+    try:
+        connection.cursor().close()
+    except sqlite3.ProgrammingError as error:  # it is closed, or belongs to another thread
+        raise ConfigError(
+            f"connection= cannot be used here ({error}): pass an open connection to {path}, on the thread that made it"
+        ) from error
     factories = connection.row_factory, connection.text_factory
     connection.row_factory, connection.text_factory = None, str
     try:
@@ -80,7 +96,7 @@ def _without_tables(path: str) -> ConfigError:
 
 
 def _insert(connection: sqlite3.Connection, clock: Clock, jobs: Sequence[NewJob]) -> list[Inserted]:
-    if connection.isolation_level is not None and not connection.in_transaction:
+    if begins_transactions(connection) and not connection.in_transaction:
         # As sqlite3 itself does before an INSERT; IMMEDIATE, because the next thing is a write.
         connection.execute(sql.BEGIN_WRITE)
     # The savepoint keeps the user's transaction whole if one job fails; in autocommit mode it is the transaction.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...core import operations as ops
 from ...core.clock import Clock, SystemClock
@@ -206,11 +205,11 @@ class SqliteStore:
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         return await self._write(lambda step: observe.put_record(step, kind, name, value, expect))
 
-    def check_bound(self, connection: sqlite3.Connection) -> None:
-        bound.check(connection, self.path)
+    async def check_bound(self, connection: Any) -> None:
+        await bound.check(connection, self.path)
 
-    async def insert_bound(self, connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> list[ops.Inserted]:
-        return bound.insert_bound(connection, self.path, self._clock, jobs)
+    async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[ops.Inserted]:
+        return await bound.insert_bound(connection, self.path, self._clock, jobs)
 
     async def seal(self) -> None:
         """Commit a write that changes nothing."""
