@@ -331,5 +331,5 @@ def test_a_worker_with_a_wrong_option_cannot_be_made(options):
 async def test_one_queue_may_be_named_without_a_list(make_app):
     app = make_app()
     handle = await app.submit("noop", b"{}", queue="mail", json=True)
-    await asyncio.wait_for(Worker(app, queues="mail", until_idle=True).run(), 30)
+    await asyncio.wait_for(Worker(app, queues="mail", until_idle=True).run(), 90)
     assert await handle.result(timeout=30) is None

@@ -35,7 +35,7 @@ def test_a_first_use_that_was_cut_short_leaves_an_app_that_works_on_the_next_loo
 
     asyncio.run(cut_short())
     for _ in range(2):
-        asyncio.run(asyncio.wait_for(app.enqueue("noop"), 30))
+        asyncio.run(asyncio.wait_for(app.enqueue("noop"), 90))
     app.sync.close()
 
 
@@ -63,7 +63,7 @@ async def test_a_worker_that_is_cancelled_twice_still_gives_its_job_back(make_ap
 
     handle = await stubborn.enqueue()
     working = asyncio.create_task(Worker(app).run())
-    await asyncio.wait_for(begun.wait(), 30)
+    await asyncio.wait_for(begun.wait(), 90)
     working.cancel()
     await asyncio.sleep(0)
     working.cancel()
@@ -71,7 +71,7 @@ async def test_a_worker_that_is_cancelled_twice_still_gives_its_job_back(make_ap
         await working
     assert (await handle.job()).state != State.RUNNING
     assert not await app.workers()
-    await asyncio.wait_for(app.close(), 30)
+    await asyncio.wait_for(app.close(), 90)
 
 
 async def test_a_worker_stops_while_others_go_on_enqueueing(make_app):
@@ -88,7 +88,7 @@ async def test_a_worker_stops_while_others_go_on_enqueueing(make_app):
 
     producers = [asyncio.create_task(produce()) for _ in range(4)]
     worker.stop()
-    await asyncio.wait_for(working, 30)
+    await asyncio.wait_for(working, 90)
     going = False
     await asyncio.gather(*producers)
 

@@ -298,7 +298,7 @@ async def test_a_running_job_of_a_cancelled_flow_stops(app):
     flow.add(long)
     handle = await app.enqueue_flow(flow)
     async with working(app, poll=0.05, lease=0.6):
-        await asyncio.wait_for(started.wait(), 30)
+        await asyncio.wait_for(started.wait(), 90)
         await handle.cancel()
         assert (await handle.wait(90)).state == State.CANCELLED
 

@@ -128,7 +128,7 @@ def test_two_loops_may_both_be_the_first(app):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(90)
     assert len(done) == 4
     assert counts(app) == 20
 

@@ -452,7 +452,7 @@ async def test_the_claims_of_a_supervised_worker_are_left_to_its_supervisor(app,
 
     handle = await work.enqueue()
     working = asyncio.create_task(work_off(app, supervised=True))
-    await asyncio.wait_for(begun.wait(), 30)
+    await asyncio.wait_for(begun.wait(), 90)
     assert await app.bulk.recover() == 0
     gate.set()
     await working

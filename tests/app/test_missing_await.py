@@ -60,7 +60,7 @@ async def test_a_call_without_await_is_no_handle(app, send):
 
 async def test_a_call_can_be_used_like_any_coroutine(app, send, caplog):
     made = asyncio.create_task(send.enqueue(1))
-    both = await asyncio.gather(made, send.enqueue(2), asyncio.wait_for(send.enqueue(3), 30))
+    both = await asyncio.gather(made, send.enqueue(2), asyncio.wait_for(send.enqueue(3), 90))
     assert [(await handle.job()).state for handle in both] == [State.QUEUED] * 3
     unwanted = send.enqueue(4)
     unwanted.close()

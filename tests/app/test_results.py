@@ -108,7 +108,7 @@ async def test_an_unknown_id_is_reported_at_once_whatever_the_timeout(app):
     handle = app.handle("no such")
     for call in (handle.result, handle.wait):
         with pytest.raises(JobNotFound, match="no job 'no such' in this store"):
-            await asyncio.wait_for(call(timeout=3600), 30)
+            await asyncio.wait_for(call(timeout=3600), 90)
 
 
 async def test_a_waiter_is_notified_when_its_job_is_deleted(app, task):
@@ -117,7 +117,7 @@ async def test_a_waiter_is_notified_when_its_job_is_deleted(app, task):
     await asyncio.sleep(0)
     await app.delete(handle.id)
     with pytest.raises(JobNotFound):
-        await asyncio.wait_for(waiting, 30)
+        await asyncio.wait_for(waiting, 90)
 
 
 async def test_wait_gives_the_ended_job_however_it_ended(app, task):

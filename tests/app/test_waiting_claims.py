@@ -16,7 +16,7 @@ async def test_a_claim_waits_for_the_first_job(app):
     waiting = asyncio.create_task(app.claim("mail", wait=30))
     await still(lambda: not waiting.done())
     handle = await app.submit("t", b"x", queue="mail")
-    [claim] = await asyncio.wait_for(waiting, 10)
+    [claim] = await asyncio.wait_for(waiting, 90)
     assert claim.job.id == handle.id
 
 

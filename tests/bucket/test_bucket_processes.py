@@ -112,5 +112,5 @@ async def test_an_open_that_is_given_up_before_its_thread_has_begun_leaves_no_th
     opening.cancel()
     await asyncio.sleep(0)
     begins.set()
-    await asyncio.wait_for(asyncio.wait([opening]), 10)
+    await asyncio.wait_for(asyncio.wait([opening]), 90)
     assert opening.cancelled()

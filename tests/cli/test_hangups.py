@@ -126,7 +126,7 @@ def test_closing_the_terminal_stops_gracefully(terminal):
     terminal("enqueue", '{"id": "x", "command": "echo begun; sleep 1.5; echo done"}')
     ours, theirs = pty.openpty()
     front = subprocess.Popen(
-        [sys.executable, "-c", CONTROLLED, *HOLDFAST[1:], "worker", "start", "--foreground", "--count", "2"],
+        [sys.executable, "-c", CONTROLLED, *HOLDFAST[1:], "worker", "start", "--foreground", "--count", "2", "--grace", "60"],
         cwd=terminal.folder,
         env=terminal.env,
         stdin=theirs,
@@ -140,13 +140,13 @@ def test_closing_the_terminal_stops_gracefully(terminal):
     os.close(ours)
     assert front.wait(90) == 0
     job = terminal.job("x")
-    assert (job["state"], job["attempt"], len(job["history"])) == ("succeeded", 1, 1)
+    assert (job["state"], job["attempt"], len(job["history"])) == ("succeeded", 1, 1), terminal.log()
     assert terminal.process_table() == {}
 
 
 def test_more_hangups_do_not_shorten_a_graceful_stop(terminal):
     terminal("enqueue", '{"id": "x", "command": "echo begun; while [ ! -e go ]; do sleep 0.1; done"}')
-    front = terminal.start("worker", "start", "--foreground")
+    front = terminal.start("worker", "start", "--foreground", "--grace", "60")  # of a busy machine
     terminal.until(lambda: terminal.printed("x") == "begun\n")
     [worker] = terminal.workers()
     os.kill(front.pid, signal.SIGHUP)
@@ -155,7 +155,7 @@ def test_more_hangups_do_not_shorten_a_graceful_stop(terminal):
     (terminal.folder / "go").touch()
     assert front.wait(90) == 0
     job = terminal.job("x")
-    assert (job["state"], job["attempt"], len(job["history"])) == ("succeeded", 1, 1)
+    assert (job["state"], job["attempt"], len(job["history"])) == ("succeeded", 1, 1), terminal.log()
 
 
 def test_nohup_is_respected(terminal):

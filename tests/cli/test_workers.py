@@ -111,11 +111,11 @@ def test_workers_in_the_background_survive_their_shell(terminal):
 
 def test_ctrl_c_stops_gracefully_with_exit_code_0(terminal):
     terminal("enqueue", '{"id": "x", "command": "echo begun; sleep 1.5; echo done"}')
-    front = terminal.start("worker", "start", "--foreground", "--count", "2")
+    front = terminal.start("worker", "start", "--foreground", "--count", "2", "--grace", "60")
     terminal.until(lambda: terminal.printed("x") == "begun\n")
     # A terminal signals the whole foreground process group.
     os.killpg(front.pid, signal.SIGINT)
-    assert front.wait(15) == 0
+    assert front.wait(90) == 0
     job = terminal.job("x")
     assert (job["state"], job["attempt"], len(job["history"])) == ("succeeded", 1, 1)
     assert terminal.process_table() == {}
@@ -133,7 +133,7 @@ def test_a_stop_during_a_start_has_exit_code_0(terminal):
     front = terminal.start("worker", "start", "-A", "slow:app", "--foreground")
     terminal.until((terminal.folder / "starting").exists)
     os.killpg(front.pid, signal.SIGINT)
-    assert front.wait(15) == 0, terminal.log()
+    assert front.wait(90) == 0, terminal.log()
     assert terminal.process_table() == {}
 
 
@@ -190,7 +190,7 @@ def test_drain_exits_when_no_job_is_left(terminal):
     terminal("enqueue", '{"id": "b", "command": "exit 1", "max_retries": 2}')
     terminal("enqueue", '{"id": "later", "command": "x", "delay": 999}')
     front = terminal.start("worker", "start", "--foreground", "--drain", "--count", "2")
-    assert front.wait(20) == 0
+    assert front.wait(90) == 0
     assert terminal.states() == {"succeeded": 1, "dead": 1, "scheduled": 1}
 
 

@@ -207,7 +207,7 @@ async def test_a_damaged_job_whose_holder_is_lost_keeps_no_other_from_being_reco
             await app.bulk.recover()
             await asyncio.sleep(0.02)
 
-    await asyncio.wait_for(until_recovered(), 30)
+    await asyncio.wait_for(until_recovered(), 90)
     await work_off(app, concurrency=2)
     assert await good.result(timeout=30) == 2
     seen = [job for job in (await app.jobs()).jobs if job.id != good.id]
@@ -408,7 +408,7 @@ async def recovered_and_run(app, job):
             await app.bulk.recover()
             await asyncio.sleep(0.02)
 
-    await asyncio.wait_for(until_recovered(), 30)
+    await asyncio.wait_for(until_recovered(), 90)
     await work_off(app)
     assert await job.result(timeout=30) == 2
 

@@ -196,7 +196,7 @@ async def test_slow_headers_time_out(http, monkeypatch):
             await asyncio.sleep(0.02)
 
     dripping = asyncio.create_task(drip())
-    assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 408 ")
+    assert (await asyncio.wait_for(reader.read(), 90)).startswith(b"HTTP/1.1 408 ")
     dripping.cancel()
     writer.close()
 
@@ -207,7 +207,7 @@ async def test_slow_headers_of_a_second_request_time_out(http, monkeypatch):
     await reader.readuntil(b'"holdfast"}')
     monkeypatch.setattr(limits, "HEADERS_SECONDS", 0.2)
     writer.write(b"GET /heal")
-    assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 408 ")
+    assert (await asyncio.wait_for(reader.read(), 90)).startswith(b"HTTP/1.1 408 ")
     writer.close()
 
 
@@ -246,7 +246,7 @@ async def test_a_client_that_does_not_read_is_disconnected(http, app, monkeypatc
     await eventually(unread)
     await eventually(lambda: not unread())
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-        await asyncio.wait_for(reader.readexactly(18_000_000), 10)
+        await asyncio.wait_for(reader.readexactly(18_000_000), 90)
     writer.close()
 
 
@@ -258,7 +258,7 @@ async def test_a_slow_reader_gets_the_whole_response(http, app, monkeypatch):
     reader, writer = await asyncio.open_connection(*http.address, limit=1024)
     writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n")
     for _ in range(36):  # longer than UNREAD_SECONDS in total
-        await asyncio.wait_for(reader.readexactly(500_000), 10)
+        await asyncio.wait_for(reader.readexactly(500_000), 90)
         await asyncio.sleep(0.1)
     writer.close()
 
@@ -277,7 +277,7 @@ async def test_trailers_are_refused(http, trailer):
     writer.write(head)
     await eventually(lambda: any(one.cycle is not None for one in http.server.server_state.connections))
     writer.write(b"2\r\n{}\r\n0\r\n" + trailer)
-    reply = await asyncio.wait_for(reader.readuntil(b"}"), 10)
+    reply = await asyncio.wait_for(reader.readuntil(b"}"), 90)
     assert reply.startswith(b"HTTP/1.1 400 ")
     assert b"trailers" in reply
     writer.close()
@@ -324,7 +324,7 @@ async def test_a_body_in_many_small_chunks_is_accepted(http):
         writer.write(b"".join(b"1\r\n%c\r\n" % byte for byte in data[number : number + 1000]))
         await writer.drain()
     writer.write(b"0\r\n\r\n")
-    assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 10)).startswith(b"HTTP/1.1 201 ")
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 90)).startswith(b"HTTP/1.1 201 ")
     writer.close()
 
 

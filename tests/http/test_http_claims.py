@@ -279,7 +279,7 @@ async def test_a_long_poll_returns_when_a_job_arrives(http, app):
     waiting = asyncio.create_task(claim(http, wait=30))
     await eventually(lambda: http.service.waiting == 1)
     id = (await http.submit("t")).json["id"]
-    [held] = await asyncio.wait_for(waiting, 10)
+    [held] = await asyncio.wait_for(waiting, 90)
     assert held["job"]["id"] == id
 
 

@@ -154,7 +154,7 @@ async def test_a_new_stream_does_not_share_a_cancelled_read(http):
     await asyncio.sleep(0)  # the read is being cancelled
     coming = asyncio.create_task(feed.after(begun))
     id = (await http.submit("t")).json["id"]
-    assert [one.id for one in (await asyncio.wait_for(coming, 10)).transitions] == [id]
+    assert [one.id for one in (await asyncio.wait_for(coming, 90)).transitions] == [id]
     assert leaving.cancelled()
 
 
@@ -179,7 +179,7 @@ async def test_a_stream_ends_when_a_pipelined_request_arrives(http):
     writer.write(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await eventually(lambda: http.service.streams == 1)
     writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    assert b"event: here" in await asyncio.wait_for(reader.readuntil(b'"holdfast"}'), 10)
+    assert b"event: here" in await asyncio.wait_for(reader.readuntil(b'"holdfast"}'), 90)
     assert http.service.streams == 0
     writer.close()
 

@@ -52,7 +52,7 @@ async def test_the_documented_javascript_worker_runs(tmp_path, session):
             assert (await client("GET", f"/v1/jobs/{failing}")).json["error"] == "Error: no luck"
             assert await status(other) == "queued"
             worker.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(worker.wait(), 20) == 0
+            assert await asyncio.wait_for(worker.wait(), 90) == 0
         finally:
             if worker.returncode is None:
                 worker.kill()

@@ -32,7 +32,7 @@ async def running(application, http="auto"):
         async with aiohttp.ClientSession() as session:
             yield Client(f"http://127.0.0.1:{bound.getsockname()[1]}", session)
         server.should_exit = True
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 90)
 
 
 @pytest.mark.parametrize("http", ["httptools", "h11"])

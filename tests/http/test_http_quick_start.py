@@ -62,7 +62,7 @@ def worker(store, tmp_path):
         )
     yield process
     process.terminate()
-    process.wait(20)
+    process.wait(90)
 
 
 def curl(*words: str) -> tuple[int, dict]:

@@ -163,7 +163,7 @@ async def test_an_app_that_no_process_could_find_is_refused_at_the_start(tmp_pat
     app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
     app.task(run_in="isolated", name="lost")(lambda: None)
     with pytest.raises(ConfigError, match="make the app a global of a module"):
-        await asyncio.wait_for(Worker(app).run(), 10)
+        await asyncio.wait_for(Worker(app).run(), 90)
     await app.close()
 
 

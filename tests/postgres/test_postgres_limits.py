@@ -222,11 +222,11 @@ async def test_ends_enqueues_and_claims_do_not_wait_for_each_other(store, begun,
     first = await claim_one(store)
     claiming, user = await begun(), await begun()
     await write_on(claiming, schema, Batch(asks=[ask("bob", limit=1)]))  # has the limiter
-    assert await asyncio.wait_for(settle(store, succeeded(first)), 5)
+    assert await asyncio.wait_for(settle(store, succeeded(first)), 90)
     await store.insert_bound(user, [new_job("mine", limit_key=limit_key)])
-    await asyncio.wait_for(insert(store, new_job("theirs", limit_key=limit_key)), 5)
+    await asyncio.wait_for(insert(store, new_job("theirs", limit_key=limit_key)), 90)
     await claiming.execute("COMMIT")
-    assert len(await asyncio.wait_for(claim(store, limit=9), 5)) == 1
+    assert len(await asyncio.wait_for(claim(store, limit=9), 90)) == 1
     await user.execute("COMMIT")
     assert {record.id for record in await every(store)} == {"a0", "a1", "a2", "a3", "mine", "theirs"}
 
@@ -239,7 +239,7 @@ async def test_asks_of_two_batches_do_not_deadlock(store, begun, schema):
         )
     other = await begun()
     await write_on(other, schema, Batch(asks=[ask("bob", "y")]))
-    answers = await asyncio.wait_for(store.write(Batch(asks=[ask("ann", "x"), ask("ann", "y")])), 5)
+    answers = await asyncio.wait_for(store.write(Batch(asks=[ask("ann", "x"), ask("ann", "y")])), 90)
     assert [[record.id for record in each.records] for each in answers.asks] == [["x0"], []]
     assert answers.asks[1].due_in == 0.0
     await other.execute("COMMIT")

@@ -64,7 +64,7 @@ async def test_jobs_run_by_polling_while_redis_is_down_and_hints_resume_afterwar
     async with app, working(app):
         assert await (await work.enqueue()).result(timeout=10) == "done"
         redis.kill()
-        handle = await asyncio.wait_for(work.enqueue(), 30)
+        handle = await asyncio.wait_for(work.enqueue(), 90)
         assert await handle.result(timeout=10) == "done"
         redis.start()
         listener = session_of(app).store.listen(["queue/elsewhere"])

@@ -138,5 +138,5 @@ async def test_workers_that_settle_at_once_do_not_wait_for_each_other(store, use
     call = Call(Batch(settles=[succeeded(first)]), with_hint=False)
     async with user.transaction():
         await user.fetch(store._say(statements.WRITE), *call.arguments)
-        assert (await asyncio.wait_for(store.write(Batch(settles=[succeeded(second)])), 10)).settles == [True]
+        assert (await asyncio.wait_for(store.write(Batch(settles=[succeeded(second)])), 90)).settles == [True]
     assert sum(minute.count for minute in await store.stats_by_minute(0)) == 2

@@ -69,11 +69,11 @@ async def test_a_listener_is_notified_again_after_its_connection_was_cut(store, 
     listener = store.listen(["queue/default"])
     await listener.wait(5.0)
     await cut_while_idle(store, sql)
-    await asyncio.wait_for(listener.wait(60.0), 30)  # rings once: something may have been missed
+    await asyncio.wait_for(listener.wait(60.0), 90)  # rings once: something may have been missed
     await eventually(lambda: store._listeners._requested)
     await listener.wait(0.0)  # and once more, for the same reason
     await insert(store, new_job())
-    await asyncio.wait_for(listener.wait(60.0), 30)
+    await asyncio.wait_for(listener.wait(60.0), 90)
     listener.close()
 
 
@@ -158,7 +158,7 @@ async def test_a_heartbeat_gives_up_a_silent_connection_before_its_lease_expires
 
         async with app, working(app):
             handle = await long.enqueue()
-            await asyncio.wait_for(entered.wait(), 30)
+            await asyncio.wait_for(entered.wait(), 90)
             holder = (await session_of(other).store.get([handle.id]))[0].holder
             proxy.stop_passing()
 

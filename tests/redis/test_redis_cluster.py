@@ -101,7 +101,7 @@ async def test_a_store_follows_its_slot_to_another_node(cluster, open_at):
         await listener.wait(0.3)
     listener.event.clear()
     await insert(other, new_job())
-    await asyncio.wait_for(listener.wait(30.0), 30)
+    await asyncio.wait_for(listener.wait(30.0), 90)
     listener.close()
     cluster.clear(prefix)
 

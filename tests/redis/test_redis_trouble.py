@@ -141,7 +141,7 @@ async def test_an_idle_worker_wakes_after_its_server_was_restarted(start_server)
             return True
 
         await eventually(enqueued)
-        await asyncio.wait_for(ran.wait(), 30)
+        await asyncio.wait_for(ran.wait(), 90)
 
 
 async def test_an_idle_worker_is_not_silent_after_any_trouble(start_server):
@@ -198,7 +198,7 @@ async def test_hints_come_again_after_the_listening_connection_was_lost(store, s
     await listener.wait(5.0)  # it listens again
     other = await open_at(url)
     await insert(other, new_job())
-    await asyncio.wait_for(listener.wait(60.0), 30)
+    await asyncio.wait_for(listener.wait(60.0), 90)
     listener.close()
 
 
@@ -273,7 +273,7 @@ async def test_successive_waits_keep_the_listening_connection(store, server, ope
         listener = store.listen([f"job/{n}"])
         await listener.wait(2.0)  # it listens
         await settle(other, succeeded(await claim_one(other)))
-        await asyncio.wait_for(listener.wait(60.0), 30)
+        await asyncio.wait_for(listener.wait(60.0), 90)
         listener.close()
     assert store._listeners._connection is connection
     keeper.close()

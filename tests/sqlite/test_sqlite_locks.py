@@ -155,7 +155,7 @@ async def test_a_long_listing_does_not_delay_a_settle(store):
 
     reading = asyncio.ensure_future(store._read(long))
     await eventually(reads.is_set)
-    await asyncio.wait_for(store.write(Batch(inserts=[new_job()])), 30)
+    await asyncio.wait_for(store.write(Batch(inserts=[new_job()])), 90)
     gate.set()
     assert await reading == 7
 

@@ -100,7 +100,7 @@ class Server:
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         if self._process.poll() is None:
             self._process.send_signal(how)
-        self._process.wait(20)
+        self._process.wait(90)
         self._process.stdout.close()
 
     def __enter__(self):

@@ -136,7 +136,7 @@ async def serving(
                 yield client
         finally:
             server.should_exit = True
-            await asyncio.wait_for(running, 20)
+            await asyncio.wait_for(running, 90)
 
 
 class Served:
@@ -165,12 +165,12 @@ class Served:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(90)
 
     def kill(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(90)
 
 
 @contextmanager

@@ -47,7 +47,7 @@ async def run_with_a_late_claim(slow_url: str, url: str, line: SlowLine, *, limi
             await eventually(lambda: line.heartbeats >= HEARTBEATS)
             async with working(good, concurrency=1):
                 line.let_go()
-                await asyncio.wait_for(begun.wait(), 30)
+                await asyncio.wait_for(begun.wait(), 90)
                 seen = line.heartbeats
                 await eventually(lambda: line.heartbeats >= seen + 2)
                 gate.set()

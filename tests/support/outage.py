@@ -41,7 +41,7 @@ async def outlasted(url: str, server: Server) -> Job:
         for _ in range(SWEEPERS - 1):
             await sweep(0.2)
         handle = await long.enqueue()
-        await asyncio.wait_for(entered.wait(), 30)
+        await asyncio.wait_for(entered.wait(), 90)
         await asyncio.to_thread(server.kill)
         await asyncio.sleep(1.5 * LEASE)
         await asyncio.to_thread(server.start)

@@ -71,7 +71,7 @@ class PgBouncer:
 
     def _end(self) -> None:
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(90)
 
     def remove(self) -> None:
         self._end()

@@ -134,7 +134,7 @@ class Terminal:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for process in self.started:
-            process.wait(10)
+            process.wait(90)
 
 
 def kill(pid: int) -> None:

@@ -78,6 +78,6 @@ async def test_a_process_that_keeps_the_pipe_open_does_not_delay_the_end():
     sink = Sink()
     printer, child = printer_with(sink)
     os.write(child, b"kept open")
-    await asyncio.wait_for(printer.finish(), 30)
+    await asyncio.wait_for(printer.finish(), 90)
     assert sink.notes[0]["output"].data == b"kept open"
     os.close(child)

@@ -277,7 +277,7 @@ async def test_who_closes_waits_for_no_claim_that_is_being_given_back(scene):
     scene.clock.advance(LEASE)
     scene.received(held(record))
     await scene.done()
-    await asyncio.wait_for(scene.leases.close(), 5)
+    await asyncio.wait_for(scene.leases.close(), 90)
     assert scene.leases._releasing.cancelled()
     await scene.done()
     assert (scene.given_back, broken) == ([], [])

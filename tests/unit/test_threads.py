@@ -19,7 +19,7 @@ async def threads():
 
 
 async def ended(call: asyncio.Future) -> object:
-    return await asyncio.wait_for(call, 30)
+    return await asyncio.wait_for(call, 90)
 
 
 def hold(gate: threading.Event) -> None:

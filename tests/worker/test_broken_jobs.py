@@ -291,7 +291,7 @@ async def test_a_task_that_was_renamed_between_deploys_recovers(app, make_app):
     handle = await app.submit(
         "new_name", b'{"a": 1, "b": 2}', json=True, max_attempts=2, retry=Backoff(base=0, jitter=0)
     )
-    await asyncio.wait_for(_fail_once(app), 30)
+    await asyncio.wait_for(_fail_once(app), 90)
     new = make_app(session_of(app).store.sibling())
 
     @new.task(name="new_name")

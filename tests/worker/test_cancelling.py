@@ -39,7 +39,7 @@ async def test_cancelling_interrupts_an_async_task(brisk):
 
     handle = await slow.enqueue()
     async with working(brisk):
-        await asyncio.wait_for(entered.wait(), 30)
+        await asyncio.wait_for(entered.wait(), 90)
         assert await handle.cancel() is True
         job = await handle.wait(timeout=30)
     assert (job.state, job.error, cleaned) == (State.CANCELLED, "cancelled while running", [1])
@@ -61,7 +61,7 @@ async def test_a_cancelled_task_may_take_its_time_to_clean_up(brisk):
 
     handle = await slow.enqueue()
     async with working(brisk):
-        await asyncio.wait_for(entered.wait(), 30)
+        await asyncio.wait_for(entered.wait(), 90)
         await handle.cancel()
         assert (await handle.wait(timeout=30)).state == State.CANCELLED
     assert cleaned == [0, 1, 2, 3, 4], "it is interrupted once, not at every heartbeat"
@@ -142,7 +142,7 @@ async def test_work_that_finished_first_stays_succeeded(make_app):
     async with working(app):
         await eventually(lambda: has_renewed(app))
         handle = await work.enqueue()
-        await asyncio.wait_for(entered.wait(), 30)
+        await asyncio.wait_for(entered.wait(), 90)
         assert await handle.cancel() is True
         gate.set()
         job = await handle.wait(timeout=30)
@@ -162,7 +162,7 @@ async def test_a_failure_after_a_request_to_cancel_is_not_retried(make_app):
     async with working(app):
         await eventually(lambda: has_renewed(app))
         handle = await work.enqueue()
-        await asyncio.wait_for(entered.wait(), 30)
+        await asyncio.wait_for(entered.wait(), 90)
         await handle.cancel()
         gate.set()
         job = await handle.wait(timeout=30)
@@ -185,7 +185,7 @@ async def test_other_jobs_of_the_worker_do_not_notice(brisk):
 
     victim, neighbour = await slow.enqueue(), await other.enqueue()
     async with working(brisk):
-        await asyncio.wait_for(entered.wait(), 30)
+        await asyncio.wait_for(entered.wait(), 90)
         await victim.cancel()
         assert (await victim.wait(timeout=30)).state == State.CANCELLED
         gate.set()
@@ -222,7 +222,7 @@ async def test_a_task_whose_claim_was_ended_is_interrupted_and_does_not_count(br
 
     handle = await slow.enqueue()
     async with working(brisk):
-        await asyncio.wait_for(entered.wait(), 30)
+        await asyncio.wait_for(entered.wait(), 90)
         await brisk.mark_failed(handle.id, "a monitor's word")
         await eventually(lambda: interrupted)
         other = await brisk.enqueue("noop")

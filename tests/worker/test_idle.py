@@ -66,7 +66,7 @@ async def test_a_worker_that_polls_seldom_sees_a_pause_and_a_schedule_at_once(st
         await operator.resume(task="send")
         await eventually(lambda: not session_of(app).task_pauses._by_task)
         await operator.schedules.put("often", "tick", every=0.1)
-        await asyncio.wait_for(ran.wait(), 30)
+        await asyncio.wait_for(ran.wait(), 90)
 
 
 async def test_a_lease_that_expires_is_found_before_the_holders_are_listed_again(clocked):

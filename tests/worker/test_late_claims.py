@@ -162,7 +162,7 @@ async def test_a_claim_by_hand_that_was_lost_on_its_way_is_not_handed_out(timed)
     await app.enqueue("work")
     claiming = asyncio.create_task(app.claim(lease=LEASE))
     async for theirs in stolen(app, store, clock):
-        assert await asyncio.wait_for(claiming, 30) == []
+        assert await asyncio.wait_for(claiming, 90) == []
         assert theirs.fence == 2
 
 
@@ -173,7 +173,7 @@ async def test_a_claim_that_is_still_valid_is_renewed_and_handed_out(timed):
     await eventually(lambda: store.shared["held"])
     clock.advance(0.9 * LEASE)
     store.let_go()
-    [claim] = await asyncio.wait_for(claiming, 30)
+    [claim] = await asyncio.wait_for(claiming, 90)
     clock.advance(0.9 * LEASE)
     assert await app.bulk.recover() == 0, "its lease began anew"
     await claim.complete()
@@ -192,7 +192,7 @@ async def test_claims_that_cannot_be_confirmed_are_released(timed):
     clock.advance(0.9 * LEASE)
     store.let_go()
     with pytest.raises(StoreUnavailable, match="away"):
-        await asyncio.wait_for(claiming, 30)
+        await asyncio.wait_for(claiming, 90)
     await session_of(app).commit.drain()
     job = await handle.job()
     assert (job.state, job.attempt) == (State.QUEUED, 0)
@@ -213,7 +213,7 @@ async def test_a_line_that_is_always_late_starts_nothing_and_says_so(timed):
     clock.advance(0.9 * LEASE)
     store.let_go()
     with pytest.raises(StoreUnavailable, match=r"half of the lease \(0\.6 s\); the claimed jobs were released"):
-        await asyncio.wait_for(claiming, 30)
+        await asyncio.wait_for(claiming, 90)
     await session_of(app).commit.drain()
     assert (await handle.job()).state == State.QUEUED
 

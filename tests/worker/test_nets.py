@@ -55,7 +55,7 @@ async def test_a_result_that_its_codec_makes_no_bytes_of_ends_that_job_alone(mak
         return 1
 
     bad, good = await work.enqueue(), await app.enqueue("noop")
-    await asyncio.wait_for(Worker(app, until_idle=True).run(), 30)
+    await asyncio.wait_for(Worker(app, until_idle=True).run(), 90)
     assert (await bad.job()).state == State.DEAD
     assert (await good.job()).state == State.SUCCEEDED
 
@@ -85,7 +85,7 @@ async def test_a_pickled_plain_function_keeps_its_slot_until_it_has_really_ended
         # Times out long before it ends; the next attempt must wait for the thread that cannot be stopped.
         handle = await app.call(slow).task.using(timeout=0.05, max_attempts=2).enqueue()
         assert (await handle.job()).task == "holdfast.call"
-        await asyncio.wait_for(Worker(app, until_idle=True).run(), 30)
+        await asyncio.wait_for(Worker(app, until_idle=True).run(), 90)
         assert (await handle.job()).state == State.DEAD
     assert (tmp_path / "log").read_text().split() == ["start", "end", "start", "end"]
 

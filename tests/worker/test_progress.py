@@ -186,7 +186,7 @@ async def test_a_job_that_lost_its_claim_is_reported_when_it_says_something():
     async with app:
         handle = await work.enqueue()
         async with working(app):
-            await asyncio.wait_for(entered.wait(), 30)
+            await asyncio.wait_for(entered.wait(), 90)
             await app.mark_failed(handle.id, "a monitor's word")
             gate.set()
             await eventually(lambda: reported)

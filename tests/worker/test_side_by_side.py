@@ -61,7 +61,7 @@ async def test_a_step_beside_a_wait_runs_once_and_is_remembered(app, way):
 
     handle = await work.enqueue()
     async with working(app):
-        await asyncio.wait_for(slow.begun.wait(), 30)
+        await asyncio.wait_for(slow.begun.wait(), 90)
         assert (await handle.job()).state == State.RUNNING
         slow.go_on.set()
         job = await eventually(lambda: resting(handle))
@@ -232,7 +232,7 @@ async def test_a_worker_that_stops_meanwhile_gives_the_job_back(app):
 
     handle = await work.enqueue()
     async with working(app) as worker:
-        await asyncio.wait_for(slow.begun.wait(), 30)
+        await asyncio.wait_for(slow.begun.wait(), 90)
         worker.stop()
         worker.stop()  # twice: give everything back now
     job = await handle.job()

@@ -59,7 +59,7 @@ async def test_a_stopping_worker_finishes_what_it_runs_and_takes_nothing_new(app
 
     handle = await slow.enqueue()
     worker, running = start(grace=60)
-    await asyncio.wait_for(entered.wait(), 30)
+    await asyncio.wait_for(entered.wait(), 90)
     worker.stop()
     left = await late.enqueue()
     await still(lambda: not running.done() and not ran)
@@ -84,7 +84,7 @@ async def test_after_the_grace_period_a_job_goes_back_uncharged(app, start):
 
     handle = await slow.enqueue()
     worker, running = start(grace=0.1)
-    await asyncio.wait_for(entered.wait(), 30)
+    await asyncio.wait_for(entered.wait(), 90)
     worker.stop()
     await ended(running)
     job = await handle.job()
@@ -102,7 +102,7 @@ async def test_a_second_stop_gives_everything_back_now(app, start):
 
     handle = await slow.enqueue()
     worker, running = start(grace=60)
-    await asyncio.wait_for(entered.wait(), 30)
+    await asyncio.wait_for(entered.wait(), 90)
     worker.stop()
     await still(lambda: not running.done())
     worker.stop()
@@ -120,10 +120,10 @@ async def test_cancelling_the_worker_itself_gives_everything_back(app, start):
 
     handle = await slow.enqueue()
     _, running = start(grace=60)
-    await asyncio.wait_for(entered.wait(), 30)
+    await asyncio.wait_for(entered.wait(), 90)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(running, 30)
+        await asyncio.wait_for(running, 90)
     job = await handle.job()
     assert (job.state, job.attempt) == (State.QUEUED, 0)
     assert await app.workers() == []
@@ -187,7 +187,7 @@ async def test_a_coroutine_that_will_not_be_interrupted_does_not_keep_the_worker
 
     handle = await stubborn.enqueue()
     worker, running = start(grace=0.1)
-    await asyncio.wait_for(entered.wait(), 30)
+    await asyncio.wait_for(entered.wait(), 90)
     worker.stop()
     await ended(running)
     assert (await handle.job()).state == State.QUEUED
@@ -205,7 +205,7 @@ async def test_a_worker_that_was_stopped_before_it_ran_takes_nothing(app):
     handle = await app.enqueue("noop")
     worker = Worker(app)
     worker.stop()
-    await asyncio.wait_for(worker.run(), 30)
+    await asyncio.wait_for(worker.run(), 90)
     assert (await handle.job()).state == State.QUEUED
 
 
@@ -261,7 +261,7 @@ async def test_a_given_back_job_is_run_by_the_next_worker_as_if_nothing_had_happ
 
     handle = await slow.enqueue()
     worker, running = start(grace=0.05)
-    await asyncio.wait_for(entered.wait(), 30)
+    await asyncio.wait_for(entered.wait(), 90)
     worker.stop()
     await ended(running)
     async with working(app):
@@ -280,7 +280,7 @@ async def test_finish_waits_for_as_long_as_it_takes(app, start):
 
     handle = await slow.enqueue()
     worker, running = start(grace=0.01)
-    await asyncio.wait_for(entered.wait(), 30)
+    await asyncio.wait_for(entered.wait(), 90)
     worker.finish()
     await still(lambda: not running.done())
     gate.set()
@@ -351,7 +351,7 @@ async def test_what_is_being_given_back_when_a_worker_ends_does_not_open_the_app
     await eventually(lambda: worker.holder)
     await never.enqueue()
     await store.write(Batch(asks=[Ask(worker.holder, ("elsewhere",), 1, 1)]))  # an answer that it never sees
-    await asyncio.wait_for(store.asked.wait(), 10)
+    await asyncio.wait_for(store.asked.wait(), 90)
     worker.stop()
     await ended(running)
     await app.close()

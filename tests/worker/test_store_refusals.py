@@ -25,7 +25,7 @@ async def test_a_worker_that_can_never_work_ends_with_the_reason(refusal, call, 
     async with Holdfast(store, poll=0.01) as app:
         store.fail(call, error=refusal)
         with pytest.raises(type(refusal), match=str(refusal)):
-            await asyncio.wait_for(Worker(app).run(), 30)
+            await asyncio.wait_for(Worker(app).run(), 90)
         assert len(caplog.records) <= 1
         store.recover()
 
@@ -73,7 +73,7 @@ async def test_a_refused_heartbeat_is_sent_again_soon(long_pauses):
         store.fail("heartbeat", error=StoreRefused("it is a standby"), times=1)
         heartbeat.start()
         try:
-            await asyncio.wait_for(renewed.wait(), 30)
+            await asyncio.wait_for(renewed.wait(), 90)
         finally:
             await heartbeat.stopped()
 

@@ -246,7 +246,7 @@ async def test_a_failed_heartbeat_does_not_stop_later_heartbeats(app, store, err
 
     handle = await slow.enqueue()
     async with working(app):
-        await asyncio.wait_for(entered.wait(), 30)
+        await asyncio.wait_for(entered.wait(), 90)
         store.fail("heartbeat", error=error, times=2)
         await eventually(lambda: store.trouble["heartbeat"][0] == 0)
 
@@ -351,7 +351,7 @@ async def test_stopping_waits_for_finished_work_to_be_written(app, store):
     await eventually(lambda: store.trouble["settles"][0] < 10**9 - 1)
     assert not running.done()
     store.recover()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 90)
     assert (await handle.job()).state == State.SUCCEEDED
     assert app.runs == [1]
 
@@ -363,7 +363,7 @@ async def test_a_worker_whose_store_is_gone_for_good_still_stops(app, store):
     await eventually(lambda: app.runs == [1])
     store.fail("write", "settles", "asks", "heartbeat", "expired", "leave")
     worker.stop()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 90)
 
 
 async def test_a_store_that_is_away_at_the_start_raises_to_the_starter(store):
@@ -419,7 +419,7 @@ async def test_jobs_taken_from_a_live_worker_are_not_quarantined(make_app):
     handle = await long.enqueue()
     worker = Worker(app)
     running = asyncio.create_task(worker.run())
-    await asyncio.wait_for(entered.wait(), 30)
+    await asyncio.wait_for(entered.wait(), 90)
     await app.pause("default")
 
     async def recovered():  # refused if the worker sends a heartbeat between the reading and the write
@@ -434,4 +434,4 @@ async def test_jobs_taken_from_a_live_worker_are_not_quarantined(make_app):
     await eventually(cleared)
     assert (await handle.job()).state == State.QUEUED
     worker.stop()
-    await asyncio.wait_for(running, 30)
+    await asyncio.wait_for(running, 90)
