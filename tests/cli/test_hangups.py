@@ -126,7 +126,19 @@ def test_closing_the_terminal_stops_gracefully(terminal):
     terminal("enqueue", '{"id": "x", "command": "echo begun; sleep 1.5; echo done"}')
     ours, theirs = pty.openpty()
     front = subprocess.Popen(
-        [sys.executable, "-c", CONTROLLED, *HOLDFAST[1:], "worker", "start", "--foreground", "--count", "2", "--grace", "60"],
+        [
+            sys.executable,
+            "-c",
+            CONTROLLED,
+            *HOLDFAST[1:],
+            "worker",
+            "start",
+            "--foreground",
+            "--count",
+            "2",
+            "--grace",
+            "60",
+        ],
         cwd=terminal.folder,
         env=terminal.env,
         stdin=theirs,
