@@ -14,7 +14,7 @@ from .client.enqueue import EnqueueHook
 from .client.pauses import Pause
 from .core.clock import Clock, Entropy, SystemClock
 from .core.errors import ConfigError, InvalidJob
-from .core.operations import Printed, QueueStats, Transitions
+from .core.operations import QueueStats
 from .core.settings import MANUAL_LEASE, combine
 from .core.url import redact
 from .observe.events import Handler
@@ -386,10 +386,6 @@ class Holdfast:
         """Why a job is not running, as text."""
         return await self._parts.inspection.explain(id)
 
-    async def output(self, id: str, position: int = 0) -> list[Printed]:
-        """A job's output from an offset on, about 1 MiB at a time."""
-        return await self._parts.inspection.output(id, position)
-
     async def cancel(self, id: str) -> bool:
         """Cancel a waiting job, ask a running one to stop; False if it had ended. For a flow: all of its jobs."""
         return await self._parts.operations.cancel(id)
@@ -404,14 +400,6 @@ class Holdfast:
     async def delete(self, id: str) -> None:
         """Delete a job that is not running and whose flow, if any, has ended. For a flow: all of its jobs."""
         await self._parts.operations.delete(id)
-
-    async def update_meta(self, id: str, /, **meta: Any) -> None:
-        """Merge into the meta of a job that has not ended."""
-        await self._parts.operations.update_meta(id, meta)
-
-    async def mark_failed(self, id: str, error: str | BaseException) -> None:
-        """For a monitor that knows that a run is lost: end its claim as failed, as its worker would have."""
-        await self._parts.claims.mark_failed(id, error)
 
     async def signal(self, name: str, value: Any = None) -> int:
         """Wake every job that waits for this signal, and pass it the value; returns how many.
@@ -448,10 +436,6 @@ class Holdfast:
     async def workers(self) -> list[WorkerInfo]:
         """The live workers (and manual claims), by node and pid."""
         return await self._parts.inspection.workers()
-
-    async def transitions(self, since: str | None = None, limit: int = 1000) -> Transitions:
-        """The transitions since the cursor of an earlier answer; None: from now on."""
-        return await self._parts.inspection.transitions(since, limit)
 
     async def pause(
         self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
@@ -513,7 +497,7 @@ class Holdfast:
 
     @property
     def timeseries(self) -> Timeseries:
-        """Data of charts: outcomes of claims and queue depths over time."""
+        """What happened over time: transitions of jobs, outcomes of claims, queue depths."""
         return self._parts.timeseries
 
     @property

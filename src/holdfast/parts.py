@@ -72,9 +72,9 @@ class Parts:
         self.registry = registry = Registry(trusted, self._signed, codec)
         self.records = Records(runtime)
         self.operations = Operations(runtime, registry, flows=lambda: self.flows, is_scheduled=_is_scheduled)
-        self.handles = Handles(runtime, registry, self.operations, lambda: self.sync)
-        self.enqueue = registry.client = Enqueue(runtime, registry, self.handles, queue_limits)
         self.claims = ManualClaims(runtime, registry)
+        self.handles = Handles(runtime, registry, self.operations, self.claims, lambda: self.sync)
+        self.enqueue = registry.client = Enqueue(runtime, registry, self.handles, queue_limits)
         self.config = Config(self.records)
         self.webhooks = Webhooks(runtime, self.records)
         registry.add(_noop, "noop", Options(), built_in=True)
@@ -172,7 +172,7 @@ class Parts:
 
     @cached_property
     def timeseries(self) -> Timeseries:
-        """Data of charts."""
+        """What happened over time."""
         from .client.timeseries import Timeseries
 
         return Timeseries(self.runtime)

@@ -230,7 +230,7 @@ async def test_a_monitors_word_is_text(app, error):
     await app.submit("a", b"", id="job")
     await app.claim()
     with pytest.raises(InvalidJob, match="error"):
-        await app.mark_failed("job", error)
+        await app.handle("job").mark_failed(error)
 
 
 @pytest.mark.parametrize("timeout", ["soon", float("nan"), [1]])

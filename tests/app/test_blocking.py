@@ -184,7 +184,7 @@ def test_operate(app):
     with pytest.raises(JobFailed, match="RuntimeError: no"):
         bad.result(timeout=30)
     assert sync.retry(bad.id).state == State.QUEUED
-    sync.update_meta(bad.id, seen_by="ann")
+    sync.handle(bad.id).update_meta(seen_by="ann")
     assert sync.job(bad.id).meta == {"seen_by": "ann"}
     assert bad.cancel() is True
     assert sync.cancel(bad.id) is False
@@ -294,7 +294,7 @@ def test_claim_by_hand(app):
 def test_a_monitors_word(app):
     app.sync.submit("raw", b"", id="job")
     [claim] = app.sync.claim()
-    app.sync.mark_failed("job", "gone")
+    app.sync.handle("job").mark_failed("gone")
     with pytest.raises(LeaseLost):
         claim.cancel()
 

@@ -103,7 +103,7 @@ async def test_handlers_receive_failures_and_operations(app, received):
     handle = await bad.enqueue()
     await work_off(app)
     await app.retry(handle.id)
-    await app.update_meta(handle.id, a=1)
+    await handle.update_meta(a=1)
     await app.cancel(handle.id)
     await app.delete(handle.id)
     assert [name for name in names(received, handle.id) if name not in ("lease_acquired", "handler_start")] == [

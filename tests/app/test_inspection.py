@@ -174,11 +174,13 @@ async def test_one_job_that_cannot_be_shown_does_not_hide_the_others(app):
 
 @pytest.mark.parametrize("id", ["", "\ud800", "a\0b", 5, None, b"x", ["x"], "x" * 10_000], ids=words)
 async def test_what_can_be_no_id_is_not_found(app, id):
-    for call in (app.job, app.cancel, app.retry, app.delete, app.update_meta, lambda id: app.mark_failed(id, "x")):
+    handle = app.handle(id)
+    for call in (app.job, app.cancel, app.retry, app.delete):
         with pytest.raises(JobNotFound):
             await call(id)
-    with pytest.raises(JobNotFound):
-        await app.handle(id).result(timeout=30)
+    for asked in (handle.update_meta(), handle.mark_failed("x"), handle.result(timeout=30)):
+        with pytest.raises(JobNotFound):
+            await asked
 
 
 async def test_a_strange_id_does_not_disturb_those_who_ask_at_the_same_time(app):
@@ -264,7 +266,7 @@ async def test_a_job_says_when_it_was_updated_and_by_the_stores_clock(make_app):
     app = make_app(MemoryStore(clock=clock), clock=clock)
     handle = await app.submit("by hand", b"", queue="hand", delay=600)
     clock.advance(60)
-    await app.update_meta(handle.id, note="hello")
+    await handle.update_meta(note="hello")
     job = await handle.job()
     assert job.updated_at - job.created_at == timedelta(minutes=1)
     assert job.run_at - job.created_at == timedelta(minutes=10)

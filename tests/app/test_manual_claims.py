@@ -24,7 +24,7 @@ async def claim(app):
 
 async def lose(app, claim):
     """End the claim from another process, as a sweeper or an operator would."""
-    await app.mark_failed(claim.job.id, "a monitor says it is lost")
+    await app.handle(claim.job.id).mark_failed("a monitor says it is lost")
 
 
 # -- submit

@@ -53,8 +53,8 @@ NO_SUCH_JOB = {
     "cancel": lambda app: app.cancel("none"),
     "retry": lambda app: app.retry("none"),
     "delete": lambda app: app.delete("none"),
-    "fail": lambda app: app.mark_failed("none", "lost"),
-    "update_meta": lambda app: app.update_meta("none", a=1),
+    "fail": lambda app: app.handle("none").mark_failed("lost"),
+    "update_meta": lambda app: app.handle("none").update_meta(a=1),
     "wait": lambda app: app.handle("none").wait(90),
     "result": lambda app: app.handle("none").result(30),
 }
@@ -68,9 +68,9 @@ async def test_a_job_that_there_is_not_is_not_found(app, call):
 
 
 WRONG = {
-    "output": lambda app: app.output(["job"]),
-    "position": lambda app: app.output("job", -1),
-    "transitions": lambda app: app.transitions(object()),
+    "output": lambda app: app.handle(["job"]).output(),
+    "position": lambda app: app.handle("job").output(-1),
+    "transitions": lambda app: app.timeseries.transitions(object()),
     "ids": lambda app: app.bulk.change("retry", ids=7),
     "an id": lambda app: app.bulk.change("retry", ids=[["job"]]),
 }
@@ -176,7 +176,7 @@ async def test_a_running_job_cannot_be_retried(app, running):
 
 
 async def test_a_monitor_can_fail_a_running_job(app, running):
-    await app.mark_failed("job", "the machine is gone")
+    await app.handle("job").mark_failed("the machine is gone")
     job = await app.job("job")
     assert (job.state, job.error) == (State.FAILED, "the machine is gone")
     with pytest.raises(LeaseLost):
@@ -186,7 +186,7 @@ async def test_a_monitor_can_fail_a_running_job(app, running):
 async def test_only_a_running_job_can_be_failed(app, ended, task):
     for handle in (ended["succeeded"], await task("good").enqueue()):
         with pytest.raises(InvalidState, match="only a running job can be marked as failed"):
-            await app.mark_failed(handle.id, "gone")
+            await handle.mark_failed("gone")
 
 
 # -- delete
@@ -214,32 +214,32 @@ async def test_a_running_job_is_not_deleted_under_its_worker(app, running):
 
 async def test_meta_can_be_added_until_a_job_has_ended(app, task):
     handle = await task("good").using(meta={"a": 1, "b": 1}).enqueue()
-    await app.update_meta(handle.id, b=2, c={"deep": [None, "ü"]})
+    await handle.update_meta(b=2, c={"deep": [None, "ü"]})
     assert (await handle.job()).meta == {"a": 1, "b": 2, "c": {"deep": [None, "ü"]}}
 
 
 async def test_meta_can_be_added_while_it_runs_and_the_claim_stays_valid(app, running):
-    await app.update_meta("job", seen_by="ann")
+    await app.handle("job").update_meta(seen_by="ann")
     await running.complete()
     assert (await app.job("job")).meta == {"seen_by": "ann"}
 
 
 async def test_meta_of_an_ended_job_is_closed(app, ended):
     with pytest.raises(InvalidState, match="meta can only be updated before it ends"):
-        await app.update_meta(ended["dead"].id, a=1)
+        await app.handle(ended["dead"].id).update_meta(a=1)
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), "\ud800", "a\0b", {1: 2}.keys()], ids=words)
 async def test_meta_that_no_store_could_keep_is_refused(app, task, value):
     handle = await task("good").using(meta={"a": 1}).enqueue()
     with pytest.raises(InvalidJob, match="meta"):
-        await app.update_meta(handle.id, b=value)
+        await handle.update_meta(b=value)
     assert (await handle.job()).meta == {"a": 1}
 
 
 async def test_meta_may_have_any_name(app, task):
     handle = await task("good").enqueue()
-    await app.update_meta(handle.id, **{"self": 1, "id": 2, "not an identifier": 3})
+    await handle.update_meta(**{"self": 1, "id": 2, "not an identifier": 3})
     assert (await handle.job()).meta == {"self": 1, "id": 2, "not an identifier": 3}
 
 

@@ -453,7 +453,7 @@ async def test_a_watch_that_sqlite_cannot_decode_stops_nothing(app, value):
     sqlite_change(app, "UPDATE holdfast_watch SET until = ?", value)
     job = await held_by_another(app)
     await recovered_and_run(app, job)
-    assert (await app.transitions()).transitions == []
+    assert (await app.timeseries.transitions()).transitions == []
 
 
 @pytest.mark.parametrize("store_url", ["redis"], indirect=True)

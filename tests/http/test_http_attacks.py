@@ -361,13 +361,13 @@ async def test_connections_far_over_the_maximum_are_closed_and_logged_once(http,
 
 async def test_concurrent_streams_are_counted(http, app, monkeypatch):
     monkeypatch.setattr(limits, "STREAMS", 2)
-    real, all_here = app.transitions, asyncio.Event()
+    real, all_here = app.timeseries.transitions, asyncio.Event()
 
     async def slow(*given: object):
         await all_here.wait()
         return await real(*given)
 
-    monkeypatch.setattr(app, "transitions", slow)
+    monkeypatch.setattr(app.timeseries, "transitions", slow)
     asking = [asyncio.create_task(http.session.get(f"{http.url}/v1/events")) for _ in range(5)]
     await eventually(lambda: sum(one.done() for one in asking) == 3)
     all_here.set()

@@ -104,7 +104,7 @@ async def test_many_streams_get_the_same_events(http):
 
 
 async def test_missed_transitions_send_a_reset(http, app, monkeypatch):
-    real = app.transitions
+    real = app.timeseries.transitions
 
     async def long_ago(since=None, limit=1000):
         answer = await real(None, limit)
@@ -113,7 +113,7 @@ async def test_missed_transitions_send_a_reset(http, app, monkeypatch):
     async with stream(http) as received:
         await received.next()
         last = received.last
-    monkeypatch.setattr(app, "transitions", long_ago)
+    monkeypatch.setattr(app.timeseries, "transitions", long_ago)
     async with stream(http, last) as received:
         assert await received.next() == ("reset", {})
         assert received.last
@@ -147,7 +147,7 @@ async def test_the_store_is_not_read_without_streams(http):
 
 async def test_a_new_stream_does_not_share_a_cancelled_read(http):
     feed = http.service.feed
-    begun = (await http.service.app.transitions(None, 1)).cursor
+    begun = (await http.service.app.timeseries.transitions(None, 1)).cursor
     leaving = asyncio.create_task(feed.after(begun))
     await eventually(lambda: feed._reads)
     leaving.cancel()

@@ -59,7 +59,7 @@ async def test_a_task_in_a_process_has_its_workers_whole_environment(app, monkey
 async def test_what_it_prints_and_logs_is_seen(app, caplog):
     caplog.set_level(logging.INFO)
     [job] = await run(app, (tasks.double, 1))
-    assert b"".join(piece.data for piece in await app.output(job.id)) == b"begun 1\n"
+    assert b"".join(piece.data for piece in await app.handle(job.id).output()) == b"begun 1\n"
     assert "in the middle" in caplog.text
     assert job.pid not in (None, os.getpid())
 
@@ -130,7 +130,7 @@ async def test_a_pool_keeps_its_processes_and_loses_only_the_one_that_dies(app):
         for number in range(3):
             job = await (await tasks.who.enqueue(number)).wait(timeout=20)
             pids.append(job.result[0])
-            assert b"".join(piece.data for piece in await app.output(job.id)) == b"pooled %d\n" % number
+            assert b"".join(piece.data for piece in await app.handle(job.id).output()) == b"pooled %d\n" % number
         assert len(set(pids)) == 1
         dead = await (await tasks.die.using(max_attempts=1).enqueue()).wait(timeout=20)
         assert (dead.error, dead.pid) == ("exit 9", pids[0])
@@ -179,5 +179,5 @@ async def test_dependencies_are_made_and_cleaned_up_in_the_process(app):
     assert later.result == ["opened and read", True]
     assert broken.error == "OSError: no route (in dependency broken())"
     for job in (plain, later):
-        printed = b"".join(piece.data for piece in await app.output(job.id)).decode().splitlines()
+        printed = b"".join(piece.data for piece in await app.handle(job.id).output()).decode().splitlines()
         assert printed == [f"opened for {job.task}", "reading", "opened and read", "read", "closed"]

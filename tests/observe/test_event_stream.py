@@ -139,7 +139,7 @@ async def test_every_emitted_event_is_in_the_table_with_its_fields(app):
     await bad.using(key="k").enqueue()
     await work_off(app)
     await app.retry(handle.id)
-    await app.update_meta(handle.id, a=1)
+    await handle.update_meta(a=1)
     await app.cancel(handle.id)
     await app.delete(handle.id)
     common = {"job_id", "job_type", "queue", "attempt", "worker_id", "trace_id"}

@@ -63,7 +63,7 @@ async def lived_through(app):
     await work_off(app)
     await app.submit("raw", b"", queue="slow")
     (claim,) = await app.claim(["slow"])
-    await app.mark_failed(claim.job.id, "a monitor's word")
+    await app.handle(claim.job.id).mark_failed("a monitor's word")
     assert not await parts_of(app).claims.settle(await parts_of(app).handles.record(claim.job.id), _ended(claim))
 
 

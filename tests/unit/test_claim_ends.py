@@ -78,7 +78,7 @@ async def test_a_lease_that_is_lost_after_an_end_that_was_not_written_interrupts
             async with claim.kept_alive():
                 with refused_ends(store), pytest.raises(StoreUnavailable, match="away"):
                     await claim.complete()
-                await app.mark_failed(claim.job.id, "a monitor says it is lost")
+                await app.handle(claim.job.id).mark_failed("a monitor says it is lost")
                 await asyncio.sleep(5)
 
         with pytest.raises(LeaseLost):

@@ -223,7 +223,7 @@ async def test_a_task_whose_claim_was_ended_is_interrupted_and_does_not_count(br
     handle = await slow.enqueue()
     async with working(brisk):
         await asyncio.wait_for(entered.wait(), 90)
-        await brisk.mark_failed(handle.id, "a monitor's word")
+        await handle.mark_failed("a monitor's word")
         await eventually(lambda: interrupted)
         other = await brisk.enqueue("noop")
         assert await other.result(timeout=30) is None, "its slot is free again"
@@ -247,7 +247,7 @@ async def test_a_thread_whose_claim_was_ended_sees_it(brisk):
     handle = await slow.enqueue()
     async with working(brisk):
         await eventually(entered.is_set)
-        await brisk.mark_failed(handle.id, "a monitor's word")
+        await handle.mark_failed("a monitor's word")
         await eventually(seen.is_set)
     assert (await handle.job()).error == "a monitor's word"
     assert reported == []

@@ -187,7 +187,7 @@ async def test_a_job_that_lost_its_claim_is_reported_when_it_says_something():
         handle = await work.enqueue()
         async with working(app):
             await asyncio.wait_for(entered.wait(), 90)
-            await app.mark_failed(handle.id, "a monitor's word")
+            await handle.mark_failed("a monitor's word")
             gate.set()
             await eventually(lambda: reported)
     assert reported == ["LeaseLost"]

@@ -30,7 +30,7 @@ async def by_a_worker(app):
     async with working(app, concurrency=1, lease=300):
         taken, kept = [await work.enqueue() for _ in range(2)]
         await eventually(renewed)
-        await app.mark_failed(taken.id, "given up")
+        await app.handle(taken.id).mark_failed("given up")
         given_up.set()
         await kept.result(timeout=30)
     return taken.id, kept.id
@@ -39,7 +39,7 @@ async def by_a_worker(app):
 async def by_hand(app):
     ids = [(await app.enqueue("work")).id for _ in range(2)]
     claims = {claim.job.id: claim for claim in await app.claim(limit=2)}
-    await app.mark_failed(ids[0], "given up")
+    await app.handle(ids[0]).mark_failed("given up")
     with pytest.raises(LeaseLost):
         await claims[ids[0]].complete("done")
     await claims[ids[1]].complete("done")

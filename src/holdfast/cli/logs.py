@@ -34,7 +34,7 @@ def logs(
                 known[job.attempt] = job.fence
             wanted = known.get(attempt, -1)
         parts = parts_of(app)
-        async for piece in follow_output(parts.handles, parts.inspection, id, follow=follow):
+        async for piece in follow_output(parts.handles, id, follow=follow):
             if wanted is not None and piece.fence != wanted:
                 continue
             if as_json:

@@ -1,4 +1,4 @@
-"""Reads for people: jobs and their output, queues, workers, and why a job does not run."""
+"""Reads for people: jobs, queues, workers, and why a job does not run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..core.errors import InvalidJob
 from ..core.job import State
-from ..core.operations import Holder, Printed, QueueStats, Transitions
-from ..core.validation import checked_cursor, checked_limit, checked_text
+from ..core.operations import Holder, QueueStats
+from ..core.validation import checked_cursor, checked_limit
 from ..store.protocol import Finding
 from ..views import Job, WorkerInfo, job_view, known_state, states_named, with_listeners, worker_info
 from .runtime import Runtime, on_app_loop
@@ -19,11 +18,6 @@ from .session import Session
 
 if TYPE_CHECKING:
     from .explain import Explanation
-
-OUTPUT_PAGE = 1 << 20
-"""Bytes of output that one call returns, up to one chunk more."""
-TRANSITIONS = 1000
-"""Default number of transitions that one call returns."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -76,13 +70,6 @@ class Inspection:
         return Page([job_view(record) for record in found.records], found.cursor)
 
     @on_app_loop
-    async def output(self, session: Session, id: str, position: int = 0) -> list[Printed]:
-        """A job's output from an offset on (about 1 MiB at a time); see also `follow_output`."""
-        if type(position) is not int or position < 0:
-            raise InvalidJob(f"position must be a whole number of bytes, not {position!r:.100}")
-        return await session.store.output(checked_text(id, "id"), position, OUTPUT_PAGE)
-
-    @on_app_loop
     async def stats(self, session: Session) -> Stats:
         """Counts by queue and state, and the number of live workers."""
         queues = await session.store.stats()
@@ -102,12 +89,6 @@ class Inspection:
         holders = await session.store.holders()
         seen = [worker_info(one) for one in holders if one.alive and (one.jobs or one.holder.kind == "worker")]
         return sorted(seen, key=lambda one: (one.node, one.pid, one.id))
-
-    @on_app_loop
-    async def transitions(self, session: Session, since: str | None = None, limit: int = TRANSITIONS) -> Transitions:
-        """The transitions since the cursor of an earlier answer; None: from now on. See `Store.transitions`."""
-        with reading_from(since, "transitions()"):
-            return await session.store.transitions(checked_cursor(since), limit)
 
     @on_app_loop
     async def explain(self, session: Session, id: str) -> Explanation:

@@ -8,18 +8,17 @@ from collections.abc import AsyncIterator
 from ..core.job import TERMINAL
 from ..core.operations import Printed
 from .handles import Handles
-from .inspection import Inspection
 
 OUTPUT_EVERY = 0.2
 """Seconds between two reads for more output."""
 
 
-async def follow_output(handles: Handles, inspection: Inspection, id: str, *, follow: bool) -> AsyncIterator[Printed]:
+async def follow_output(handles: Handles, id: str, *, follow: bool) -> AsyncIterator[Printed]:
     """The stored output, chunk by chunk; with `follow`, until the job has ended."""
     position = 0
     while True:
         ended = not follow or (await handles.record(id)).state in TERMINAL
-        pieces = await inspection.output(id, position)
+        pieces = await handles.output(id, position)
         for piece in pieces:
             seen = max(0, position - piece.position)
             yield Printed(piece.position + seen, piece.fence, piece.data[seen:]) if seen else piece

@@ -1,4 +1,4 @@
-"""Data of charts: outcomes of claims over time, and recorded queue depths.
+"""What happened over time: transitions of jobs, outcomes of claims, and recorded queue depths.
 
 A store counts outcomes by minute. Queue depths are not counted by stores: a running server records them once a
 minute, one record per hour, for as long as minutes are kept. Times without a server are a gap.
@@ -14,12 +14,13 @@ import msgspec
 from ..core.clock import MICROS
 from ..core.errors import InvalidJob
 from ..core.job import UNDECODABLE, State
-from ..core.operations import MinuteStats, QueueStats
-from ..core.validation import checked_seconds
+from ..core.operations import MinuteStats, QueueStats, Transitions
+from ..core.validation import checked_cursor, checked_seconds
 from ..store.protocol import MINUTE_STATS_KEPT, Versioned, records_of
 from ..store.worker_writes import RecordKind, WorkerWrites
 from ..views import moment
 from .runtime import Runtime, on_app_loop
+from .search import reading_from
 from .session import Session
 
 KIND = "depth"
@@ -29,6 +30,8 @@ HOUR, MINUTE = 3600, 60
 """Seconds."""
 MAX_RECORDED_QUEUES = 100
 """Queues that are recorded, the deepest first."""
+TRANSITIONS = 1000
+"""Default number of transitions that one call returns."""
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -56,10 +59,16 @@ class Depth(msgspec.Struct, frozen=True):
 
 
 class Timeseries:
-    """Reads chart data from a store."""
+    """Reads from a store what happened over time."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+
+    @on_app_loop
+    async def transitions(self, session: Session, since: str | None = None, limit: int = TRANSITIONS) -> Transitions:
+        """The transitions since the cursor of an earlier answer; None: from now on. See `Store.transitions`."""
+        with reading_from(since, "transitions()"):
+            return await session.store.transitions(checked_cursor(since), limit)
 
     @on_app_loop
     async def stats_by_minute(self, session: Session, since: timedelta | float) -> list[MinuteStats]:

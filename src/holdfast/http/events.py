@@ -44,7 +44,7 @@ async def events(call: Call) -> Stream:
         raise Refused(BUSY, detail, retry_safe=True, retry_after=limits.RETRY_AFTER)
     service.streams += 1  # before the first await, so that concurrent requests are counted
     try:
-        first = await call.app.transitions(since, TRANSITIONS_PER_READ)
+        first = await call.app.timeseries.transitions(since, TRANSITIONS_PER_READ)
     except BaseException:
         service.stream_ended()
         raise
@@ -116,7 +116,7 @@ class Feed:
         while True:
             await asyncio.sleep(TRANSITIONS_EVERY)
             try:
-                answer = await self._app.transitions(since, TRANSITIONS_PER_READ)
+                answer = await self._app.timeseries.transitions(since, TRANSITIONS_PER_READ)
             except (StoreUnavailable, OutcomeUnknown):
                 await asyncio.sleep(RETRY_EVERY)
                 continue

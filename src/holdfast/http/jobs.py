@@ -141,7 +141,7 @@ async def output(call: Call, id: str, query: shapes.OutputQuery) -> Answer:
     """The output of a job from a position; the header Holdfast-Next-Position is where to continue."""
     await call.parts.handles.record(checked_text(id, "id"))  # JobNotFound, rather than empty output
     data, following = bytearray(), query.position
-    for piece in await call.app.output(id, query.position):
+    for piece in await call.app.handle(id).output(query.position):
         data += piece.data[max(0, query.position - piece.position) :]
         following = piece.position + len(piece.data)
     return Answer(200, bytes(data), b"text/plain; charset=utf-8", {"holdfast-next-position": str(following)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
@@ -36,10 +36,6 @@ R = TypeVar("R")
 
 class AsyncApp(Protocol):
     """The async app, as far as its blocking side needs it besides the methods and services of the same names."""
-
-    def update_meta(self, id: str, /, **meta: Any) -> Coroutine[Any, Any, None]:
-        """Merge into the meta of a job that has not ended."""
-        ...
 
     @property
     def flows(self) -> Flows: ...
@@ -150,19 +146,15 @@ class SyncApp:
     cancel = blocking(Operations.cancel)
     retry = blocking(Operations.retry)
     delete = blocking(Operations.delete)
-    update_meta = blocking(AsyncApp.update_meta)
     signal = blocking(Operations.signal)
     pause = blocking(Operations.pause)
     resume = blocking(Operations.resume)
     paused_tasks = blocking(Operations.paused_tasks)
     explain = blocking(Inspection.explain)
-    output = blocking(Inspection.output)
     jobs = blocking(Inspection.jobs)
     stats = blocking(Inspection.stats)
     queues = blocking(Inspection.queues)
     workers = blocking(Inspection.workers)
-    transitions = blocking(Inspection.transitions)
-    mark_failed = blocking(ManualClaims.mark_failed)
 
     # -- services
 

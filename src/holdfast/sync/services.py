@@ -43,8 +43,9 @@ class SyncErrors:
 
 
 class SyncTimeseries:
-    """Data of charts."""
+    """What happened over time."""
 
+    transitions = blocking(Timeseries.transitions)
     stats_by_minute = blocking(Timeseries.stats_by_minute)
     rates = blocking(Timeseries.rates)
     depth_by_minute = blocking(Timeseries.depth_by_minute)

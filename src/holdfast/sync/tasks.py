@@ -37,6 +37,9 @@ class SyncHandle(Generic[R]):
     job = blocking(Handle[Any].job)
     wait = blocking(Handle[Any].wait)
     cancel = blocking(Handle[Any].cancel)
+    output = blocking(Handle[Any].output)
+    update_meta = blocking(Handle[Any].update_meta)
+    mark_failed = blocking(Handle[Any].mark_failed)
 
     def result(self, timeout: float | None = None) -> R:
         """The value the job returned; see `Handle.result`."""

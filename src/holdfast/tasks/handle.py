@@ -1,12 +1,13 @@
-"""A handle on one job: read it, wait for it, get its result, cancel it."""
+"""A handle on one job: read it, wait for it, get its result, change it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..core.errors import JobCancelled, JobFailed
 from ..core.job import Record, State
+from ..core.operations import Printed
 from ..views import Job, job_view
 
 R = TypeVar("R")
@@ -34,6 +35,18 @@ class BlockingHandle(Protocol[R_co]):
         """End the job if it waits, ask it to stop if it runs."""
         ...
 
+    def output(self, position: int = 0) -> list[Printed]:
+        """The job's output from an offset on."""
+        ...
+
+    def update_meta(self, /, **meta: Any) -> None:
+        """Merge into the meta of a job that has not ended."""
+        ...
+
+    def mark_failed(self, error: str | BaseException) -> None:
+        """End the claim of a run that is lost as failed."""
+        ...
+
 
 class Blocking(Protocol):
     """The blocking side of an app, as far as handles need it."""
@@ -54,6 +67,12 @@ class HandleClient(Protocol):
     def ended(self, id: str, timeout: float | None = None) -> Coroutine[Any, Any, Record]: ...
 
     def cancel(self, id: str) -> Coroutine[Any, Any, bool]: ...
+
+    def output(self, id: str, position: int = 0) -> Coroutine[Any, Any, list[Printed]]: ...
+
+    def update_meta(self, id: str, meta: Mapping[str, Any]) -> Coroutine[Any, Any, None]: ...
+
+    def mark_failed(self, id: str, error: str | BaseException) -> Coroutine[Any, Any, None]: ...
 
 
 class Handle(Generic[R]):
@@ -91,6 +110,18 @@ class Handle(Generic[R]):
     async def cancel(self) -> bool:
         """End the job if it waits, ask it to stop if it runs; False if it had ended already."""
         return await self._client.cancel(self.id)
+
+    async def output(self, position: int = 0) -> list[Printed]:
+        """The job's output from an offset on, about 1 MiB at a time."""
+        return await self._client.output(self.id, position)
+
+    async def update_meta(self, /, **meta: Any) -> None:
+        """Merge into the meta of a job that has not ended."""
+        await self._client.update_meta(self.id, meta)
+
+    async def mark_failed(self, error: str | BaseException) -> None:
+        """For a monitor that knows that a run is lost: end its claim as failed, as its worker would have."""
+        await self._client.mark_failed(self.id, error)
 
     def decode(self, record: Record) -> R:
         """The result of an ended job; raises its error if it has none."""
