@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from ..core.errors import ConfigError, InvalidJob
 
@@ -85,14 +85,25 @@ def _names_around(target: Any, module_names: Mapping[str, Any]) -> dict[str, Any
     return names
 
 
+Scope = Literal["job", "worker"]
 INJECTS = "holdfast_injects"
 """An attribute of the function that makes such a default."""
 
 
 class Injected:
-    """The default of a parameter that the worker fills; it is never part of a call or a payload."""
+    """The default of a parameter that the worker fills, by a function; it is never part of a call or a payload.
 
-    __slots__ = ()
+    `scope`: how long the value is kept.
+    """
+
+    __slots__ = ("fn", "scope")
+
+    def __init__(self, fn: Callable[..., Any], scope: Scope) -> None:
+        self.fn = fn
+        self.scope: Scope = scope
+
+    def __repr__(self) -> str:
+        return f"Depends({name_of(self.fn)})"
 
 
 class Shape:

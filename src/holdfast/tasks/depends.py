@@ -6,28 +6,14 @@ import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from ..codec.shape import INJECTS, Injected, Shape, name_of, signature_of
+from ..codec.shape import INJECTS, Injected, Scope, Shape, name_of, signature_of
 from ..core.errors import ConfigError
 from .context import Context
 
 T = TypeVar("T")
-Scope = Literal["job", "worker"]
 Maker = Callable[..., Any]
-
-
-class Dependency(Injected):
-    """What `Depends` returns: a function, and how long its value is kept."""
-
-    __slots__ = ("fn", "scope")
-
-    def __init__(self, fn: Maker, scope: Scope) -> None:
-        self.fn = fn
-        self.scope: Scope = scope
-
-    def __repr__(self) -> str:
-        return f"Depends({name_of(self.fn)})"
 
 
 @overload
@@ -54,7 +40,7 @@ def Depends(fn: Maker, /, *, scope: Scope = "job") -> Any:  # noqa: N802  # as i
         ) from None
     if scope not in ("job", "worker"):
         raise ConfigError(f"Depends({name_of(fn)}, scope=…) must be 'job' or 'worker', not {scope!r:.100}")
-    return Dependency(fn, scope)
+    return Injected(fn, scope)
 
 
 setattr(Depends, INJECTS, True)
@@ -131,7 +117,6 @@ def _providers(
 ) -> dict[str, Provider]:
     found: dict[str, Provider] = {}
     for name, dependency in declared.items():
-        assert isinstance(dependency, Dependency)
         fn, scope = overrides.get(dependency.fn, dependency.fn), dependency.scope
         if (fn, scope) not in known:
             known[fn, scope] = _provider(fn, scope, overrides, known, path)

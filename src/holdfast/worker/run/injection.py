@@ -31,6 +31,8 @@ logger = logging.getLogger("holdfast")
 
 Leave = Callable[[type[BaseException] | None, BaseException | None, Any], Any]
 """Leaves a context manager."""
+Do = Callable[["Provider", Callable[[], Any], Leave | None], Awaitable[Any]]
+Wait = Callable[[concurrent.futures.Future[Any]], Awaitable[Any]]
 
 
 class InDependency(str):
@@ -58,8 +60,9 @@ def injected(
     Without a `worker` scope, everything is made for each call.
     """
     if on_loop:
-        return partial(_call, partial(_Stack, context, worker), dependencies, partial(_with_steps, context, fn))
-    return partial(_called, partial(_ThreadStack, context, worker, loop), dependencies, fn)
+        make = partial(_Stack, _on_loop, asyncio.wrap_future, context, worker)
+        return partial(_call, make, dependencies, partial(_with_steps, context, fn))
+    return partial(_called, loop, partial(_Stack, context=context, worker=worker), dependencies, fn)
 
 
 async def _call(
@@ -69,7 +72,7 @@ async def _call(
     try:
         for name, provider in dependencies.needs.items():
             kwargs[name] = await stack.value(provider)
-        value = await stack.run(fn, args, kwargs)
+        value = await fn(*args, **kwargs)
     except BaseException as raised:  # noqa: BLE001  # raised again after the cleanup
         error = raised
     try:
@@ -81,14 +84,27 @@ async def _call(
 
 
 def _called(
-    make: Callable[[], _Stack], dependencies: Dependencies, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    loop: asyncio.AbstractEventLoop,
+    make: Callable[..., _Stack],
+    dependencies: Dependencies,
+    fn: Callable[..., Any],
+    /,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     """Run `_call` in a thread, where none of its awaits suspends it."""
+    thread = _FromThread(loop)
     try:
-        _call(make, dependencies, fn, *args, **kwargs).send(None)
+        _call(partial(make, thread.do, thread.wait), dependencies, partial(_plain, fn), *args, **kwargs).send(None)
     except StopIteration as done:
         return done.value
+    finally:
+        thread.end()
     raise AssertionError("a call in a thread was suspended")
+
+
+async def _plain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    return fn(*args, **kwargs)
 
 
 async def _with_steps(context: Context | None, fn: Callable[..., Awaitable[Any]], /, *args: Any, **kwargs: Any) -> Any:
@@ -102,9 +118,15 @@ async def _with_steps(context: Context | None, fn: Callable[..., Awaitable[Any]]
 
 
 class _Stack:
-    """Dependencies that were made, and how to clean them up. For async functions: all is done on their loop."""
+    """Dependencies that were made, and how to clean them up.
 
-    def __init__(self, context: Context | None = None, worker: WorkerScope | None = None) -> None:
+    `do`: calls a function of a dependency, where such functions are called; the `Leave`, if any, undoes it.
+    `wait`: waits for a dependency of the `worker` scope.
+    """
+
+    def __init__(self, do: Do, wait: Wait, context: Context | None = None, worker: WorkerScope | None = None) -> None:
+        self._do = do
+        self._wait = wait
         self._context = context
         self._worker = worker
         self.values: dict[Any, Any] = {}
@@ -131,7 +153,7 @@ class _Stack:
 
     async def _make(self, provider: Provider, /, *context: Any, **given: Any) -> Any:
         if provider.manager is None:
-            return await self._do(provider, partial(provider.fn, *context, **given))
+            return await self._do(provider, partial(provider.fn, *context, **given), None)
         manager = provider.manager(*context, **given)
         enter, leave = (
             (manager.__aenter__, manager.__aexit__) if provider.is_async else (manager.__enter__, manager.__exit__)
@@ -148,50 +170,38 @@ class _Stack:
             provider, leave = self._exits.pop()
             self.cleaned = provider
             try:
-                await self._do(provider, partial(leave, None if error is None else type(error), error, trace))
+                await self._do(provider, partial(leave, None if error is None else type(error), error, trace), None)
             except BaseException as raised:  # noqa: BLE001  # the others are cleaned up too
                 if raised is not error:
                     _note(raised, f"in the cleanup of dependency {provider.label}")
                     error, trace = raised, raised.__traceback__
         return None if error is None else error.with_traceback(trace)
 
-    async def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the task's function."""
-        return await fn(*args, **kwargs)
 
-    async def _do(self, provider: Provider, fn: Callable[[], Any], _: Leave | None = None, /) -> Any:
-        """Call a function of a dependency; the last argument undoes it."""
-        return await fn() if provider.is_async else fn()
-
-    async def _wait(self, future: concurrent.futures.Future[Any]) -> Any:
-        return await asyncio.wrap_future(future)
+async def _on_loop(provider: Provider, fn: Callable[[], Any], _: Leave | None, /) -> Any:
+    """For async functions: all is done on their loop."""
+    return await fn() if provider.is_async else fn()
 
 
-class _ThreadStack(_Stack):
+class _FromThread:
     """For plain functions: async dependencies are made on the loop, while this thread waits."""
 
-    def __init__(self, context: Context | None, worker: WorkerScope | None, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(context, worker)
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._keeper: _Keeper | None = None
 
-    async def unwind(self, error: BaseException | None) -> BaseException | None:
-        error = await super().unwind(error)
+    def end(self) -> None:
         if self._keeper is not None:
             with suppress(RuntimeError):  # the loop was closed, and ended it
                 self._keeper.end()
-        return error
 
-    async def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return fn(*args, **kwargs)
-
-    async def _do(self, provider: Provider, fn: Callable[[], Any], _: Leave | None = None, /) -> Any:
+    async def do(self, provider: Provider, fn: Callable[[], Any], _: Leave | None, /) -> Any:
         if not provider.is_async:
             return fn()
         self._keeper = self._keeper or _Keeper(self._loop)
-        return await self._wait(self._keeper.run(fn))
+        return await self.wait(self._keeper.run(fn))
 
-    async def _wait(self, future: concurrent.futures.Future[Any]) -> Any:
+    async def wait(self, future: concurrent.futures.Future[Any]) -> Any:
         if runs_on(self._loop):
             raise RuntimeError(
                 "a plain function on the event loop cannot wait for an async dependency:"
@@ -205,19 +215,17 @@ class _ThreadStack(_Stack):
         return future.result()
 
 
-class _WorkerStack(_Stack):
+async def _off_loop(provider: Provider, fn: Callable[[], Any], leave: Leave | None, /) -> Any:
     """For the scope "worker": a slow plain dependency, such as a large model, does not block the loop."""
-
-    async def _do(self, provider: Provider, fn: Callable[[], Any], leave: Leave | None = None, /) -> Any:
-        if provider.is_async:
-            return await fn()
-        called = _in_thread(fn)
-        try:
-            return await asyncio.wrap_future(called)
-        except asyncio.CancelledError:
-            if leave is not None:  # the set-up continues in its thread
-                called.add_done_callback(partial(_undo, provider, leave))
-            raise
+    if provider.is_async:
+        return await fn()
+    called = _in_thread(fn)
+    try:
+        return await asyncio.wrap_future(called)
+    except asyncio.CancelledError:
+        if leave is not None:  # the set-up continues in its thread
+            called.add_done_callback(partial(_undo, provider, leave))
+        raise
 
 
 def _in_thread(fn: Callable[[], Any]) -> concurrent.futures.Future[Any]:
@@ -255,7 +263,7 @@ class WorkerScope:
     """The dependencies that a worker makes once, one after another. A failed one is made again when next needed."""
 
     def __init__(self) -> None:
-        self._stack = _WorkerStack()
+        self._stack = _Stack(_off_loop, asyncio.wrap_future)
         self.values = self._stack.values
         """By key, those that were made."""
         self._keeper = _Keeper(asyncio.get_running_loop(), contextvars.copy_context())
