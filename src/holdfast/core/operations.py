@@ -312,11 +312,19 @@ class WaitingCall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Why no worker can run it, whatever its code: it is damaged, or a result was deleted."""
 
 
+class CallsCursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Where a page of waiting calls begins: after a schedule, or among the jobs."""
+
+    after_schedule: str | None = None
+    jobs: str | None = None
+    """A cursor of `Store.find`."""
+
+
 class WaitingCalls(msgspec.Struct, frozen=True, gc=False):
     """A page of waiting calls: the schedules, then jobs, newest first."""
 
     calls: list[WaitingCall]
-    cursor: str | None
+    cursor: CallsCursor | None
     """Continues from here; None: there are no more."""
     store_id: str | None = None
     """On the first page: the id of the store, if it has one."""

@@ -15,7 +15,7 @@ import msgspec
 from ..core.clock import fresh_secret
 from ..core.errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
 from ..core.job import UNDECODABLE
-from ..core.operations import WaitingCall, WaitingCalls
+from ..core.operations import CallsCursor, WaitingCall, WaitingCalls
 from ..declarations import WORKER_WRITES
 from ..store import rpc
 from ..store.protocol import Answers, Batch, Finding, Versioned
@@ -173,12 +173,12 @@ class StoreRpc:
     async def _warnings(self) -> Sequence[Finding]:
         return await self._parts.session.health.warnings()
 
-    async def _waiting_calls(self, queue: str | None, cursor: str | None) -> WaitingCalls:
+    async def _waiting_calls(self, queue: str | None, cursor: CallsCursor | None) -> WaitingCalls:
         from ..worker.waiting_calls import waiting_calls  # late: only deploy checks need it
 
         return await waiting_calls(self._parts.session.store, queue, cursor)
 
-    async def _readable_calls(self, queue: str | None, cursor: str | None) -> WaitingCalls:
+    async def _readable_calls(self, queue: str | None, cursor: CallsCursor | None) -> WaitingCalls:
         page = await self._waiting_calls(queue, cursor)
         return msgspec.structs.replace(page, calls=[_without_pickle(call) for call in page.calls])
 

@@ -89,7 +89,7 @@ RECORDS = Method[dict[str, dict[str, Versioned]]]("records", tuple[list[str]], d
 PUT_RECORD = Method[bool]("put_record", tuple[str, str, bytes | None, int | None], bool, "once")
 WARNINGS = Method[list[Finding]]("warnings", tuple[()], list[Finding])
 NOW = Method[int]("now", tuple[()], int)
-WAITING_CALLS = Method[ops.WaitingCalls]("waiting_calls", tuple[str | None, str | None], ops.WaitingCalls)
+WAITING_CALLS = Method[ops.WaitingCalls]("waiting_calls", tuple[str | None, ops.CallsCursor | None], ops.WaitingCalls)
 """By queue, from a cursor on: all that `holdfast check` needs, for a token with the role `read`."""
 
 PLAIN = (

@@ -14,7 +14,7 @@ from ..core.damage import damage_of
 from ..core.errors import InvalidJob
 from ..core.follow_ups import jobs_in
 from ..core.job import TERMINAL, WAITING, Record
-from ..core.operations import WaitingCall, WaitingCalls, Where
+from ..core.operations import CallsCursor, WaitingCall, WaitingCalls, Where
 from ..core.validation import checked_cursor, checked_filter
 from ..flows.release import fill_results, parents_in
 from ..schedules.schedule import KIND, read
@@ -25,29 +25,27 @@ CALLS_BYTES = 4 * 2**20
 """Bytes of the calls of a page, with the results that are filled in, unless it has one job."""
 PARENTS = 16
 """Jobs whose results a job takes that are read at once: each may have a result of a megabyte."""
-AFTER = "after schedule "
-"""A cursor with this prefix and the name of a schedule: the page has the schedules after it."""
 
 
-async def waiting_calls(store: Store, queue: str | None, cursor: str | None) -> WaitingCalls:
+async def waiting_calls(store: Store, queue: str | None, cursor: CallsCursor | None) -> WaitingCalls:
     """The next page; the first ones have the schedules."""
     where = Where(tuple(sorted(WAITING)), checked_filter(queue, "queue"))
     scheduled: list[WaitingCall] = []
-    id, left = None, CALLS_BYTES
-    if cursor is None or cursor.startswith(AFTER):
-        if cursor is None:
-            id = await known_store_id(store)
-        scheduled, whole = await _scheduled(store, where.queue, "" if cursor is None else cursor.removeprefix(AFTER))
+    id = await known_store_id(store) if cursor is None else None
+    begin, left = cursor or CallsCursor(after_schedule=""), CALLS_BYTES
+    if begin.after_schedule is not None:
+        scheduled, whole = await _scheduled(store, where.queue, begin.after_schedule)
         if not whole:
-            return WaitingCalls(scheduled, AFTER + scheduled[-1].id, id)
-        cursor, left = None, left - sum(map(_size, scheduled))
+            return WaitingCalls(scheduled, CallsCursor(after_schedule=scheduled[-1].id), id)
+        left -= sum(map(_size, scheduled))
     size = CHUNK
     while True:
-        with reading_from(cursor):
-            found = await store.find(where, checked_cursor(cursor), size)
+        with reading_from(begin.jobs):
+            found = await store.find(where, checked_cursor(begin.jobs), size)
         calls, fitting = await _calls(store, found.records, left)
         if fitting == len(found.records):
-            return WaitingCalls([*scheduled, *calls], found.cursor, id)
+            more = None if found.cursor is None else CallsCursor(jobs=found.cursor)
+            return WaitingCalls([*scheduled, *calls], more, id)
         size = fitting  # only the store makes cursors: read again as many as fit
 
 
