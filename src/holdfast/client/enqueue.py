@@ -31,7 +31,7 @@ from ..store.group_commit import PAGE, guard
 from ..store.protocol import Batch, Binding, BlockingWrites
 from ..tasks.handle import Handle
 from ..tasks.limits import Limit
-from ..tasks.options import OPTION_OF, JobOptions, Options, name_of_codec
+from ..tasks.options import JOB_OPTIONS, OPTION_OF, JobOptions, Options, name_of_codec
 from ..tasks.registry import Registry
 from ..tasks.task import BlockingTasks, Call, Task
 from ..views import moment
@@ -43,8 +43,8 @@ from .session import Session
 from .unique import REPLACED, insert_or_replace
 
 R = TypeVar("R")
-FOLLOW_UP = frozenset({"queue", "priority", "max_attempts", "timeout", "retry", "delay", "tags", "expires", "limit"})
-"""The options of a job that is stored when another one has ended."""
+FOLLOW_UP = {OPTION_OF.get(name, name) for name in FollowUp.__struct_fields__} & {*JOB_OPTIONS} | {"limit"}
+"""The options of a job that is stored when another one has ended: those that a `FollowUp` keeps."""
 EnqueueHook = Callable[[NewJob, Callable[[NewJob], Awaitable[Inserted]]], Awaitable[Inserted]]
 
 
