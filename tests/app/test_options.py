@@ -9,6 +9,7 @@ import pytest
 from holdfast import Job, Schedule
 from holdfast.cli import spec
 from holdfast.cli.enqueue import FLAGS, NO_OPTIONS, enqueue
+from holdfast.client.enqueue import FOLLOW_UP
 from holdfast.core.cron import Rule
 from holdfast.http import shapes
 from holdfast.http.schedules import NewSchedule, ScheduleOut
@@ -51,6 +52,14 @@ LEFT_OUT = {
         "on_success": FLOW,
         "on_dead": FLOW,
     },
+    "a follow-up": {
+        **dict.fromkeys(("key", "id", "meta", "unique"), "they identify it, and its job says what it follows"),
+        **dict.fromkeys(("replace", "debounce", "debounce_max"), "they need a key"),
+        "at": "nobody knows when its job ends",
+        "connection": OBJECT,
+        "on_success": "a flow can have more jobs",
+        "on_dead": "a flow can have more jobs",
+    },
     "holdfast enqueue JSON": spec.NOT_IN_JSON,
     "holdfast enqueue --flags": {
         "meta": "it is an object: it can be said in JSON",
@@ -92,6 +101,7 @@ SURFACES = {
     "POST /v1/jobs/batch": lambda: fields(shapes.NewJobInBatch),
     "PUT /v1/schedules": lambda: fields(NewSchedule),
     "a schedule in the store": lambda: {*Schedule.__struct_fields__},
+    "a follow-up": lambda: FOLLOW_UP,
     "holdfast enqueue JSON": in_json,
     "holdfast enqueue --flags": flags,
     "docs/guides/options.md": described,
