@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ import pytest
 import pytest_asyncio
 
 from holdfast import Holdfast
+from holdfast.core.clock import SystemClock
+from holdfast.store.open import open_store
+from holdfast.store.protocol import Store
 from support import durations, shared, sizes, skips
 
 STORES = (pytest.param("memory", marks=(pytest.mark.extended, pytest.mark.memory)), "sqlite")
@@ -164,3 +167,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         durations.REPORT.write_text(json.dumps(SECONDS))
     if reporter is not None and session.exitstatus == pytest.ExitCode.OK and skips.wrong(_skipped(reporter)):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest_asyncio.fixture
+async def open_at() -> AsyncIterator[Callable[[str], Awaitable[Store]]]:
+    """Opens stores by URL; all are closed after the test, before the servers of fixtures that it names first."""
+    opened: list[Store] = []
+
+    async def open_(url: str) -> Store:
+        opened.append(store := open_store(url, SystemClock()))
+        await store.open()
+        return store
+
+    yield open_
+    for each in opened:
+        await each.close()

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import shutil
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,30 +20,15 @@ from holdfast.testing.build import new_job
 from holdfast.testing.verbs import enqueue, gone, insert
 from support.limited import Limited
 from support.outage import outlasted
+from support.small_disk import needs_small_disk, run_on_small_disk
 
 MAIN = Path(__file__).with_name("full_main.py")
 
 
-def can_mount():
-    command = ["unshare", "-rm", "true"]
-    return shutil.which("unshare") and subprocess.run(command, check=False, capture_output=True).returncode == 0
-
-
-@pytest.mark.skipif(not can_mount(), reason="needs user namespaces")
+@needs_small_disk
 @pytest.mark.parametrize("stores", [1, 4])
 def test_a_full_disk(tmp_path, stores):
-    command = f'mount -t tmpfs -o size=2m tmpfs "{tmp_path}" && exec "{sys.executable}" "{MAIN}" "{tmp_path}" {stores}'
-    ran = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", command],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env=os.environ | {"PYTHONPATH": "src"},
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.splitlines()[-1] == "recovered"
-    assert "No space left on device; nothing was written" in ran.stdout
+    assert "No space left on device; nothing was written" in run_on_small_disk(MAIN, tmp_path, stores)
 
 
 async def test_a_job_outlasts_a_disk_that_is_full_for_longer_than_its_lease(tmp_path):

@@ -7,8 +7,6 @@ import itertools
 import pytest
 import pytest_asyncio
 
-from holdfast.core.clock import SystemClock
-from holdfast.store.open import open_store
 from support.redis import Server, shared_server, valkey_binary
 from support.terminal import terminal
 
@@ -53,22 +51,6 @@ def start_server(valkey: str, tmp_path):
     yield start
     for each in reversed(started):
         each.remove()
-
-
-@pytest_asyncio.fixture
-async def open_at():
-    """Opens stores by URL; all are closed after the test."""
-    opened = []
-
-    async def open_(url: str):
-        store = open_store(url, SystemClock())
-        opened.append(store)
-        await store.open()
-        return store
-
-    yield open_
-    for each in opened:
-        await each.close()
 
 
 @pytest_asyncio.fixture

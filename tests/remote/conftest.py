@@ -6,8 +6,6 @@ import pytest
 import pytest_asyncio
 
 from holdfast import Holdfast
-from holdfast.core.clock import SystemClock
-from holdfast.store.open import open_store
 
 pytest.importorskip("aiohttp")
 pytest.importorskip("uvicorn")
@@ -34,22 +32,6 @@ async def serve(tmp_path):
 @pytest_asyncio.fixture
 async def serving(serve):
     return await serve()
-
-
-@pytest_asyncio.fixture
-async def open_at():
-    """Opens stores by URL; all are closed after the test, before their servers."""
-    opened = []
-
-    async def open_(url: str):
-        store = open_store(url, SystemClock())
-        opened.append(store)
-        await store.open()
-        return store
-
-    yield open_
-    for each in opened:
-        await each.close()
 
 
 @pytest_asyncio.fixture

@@ -1,11 +1,6 @@
 """A disk that is full or fails: nothing is half written, and the store works again when there is space."""
 
-import os
-import shutil
-import subprocess
-import sys
-
-import pytest
+from support.small_disk import needs_small_disk, run_on_small_disk
 
 PROGRAM = """
 import asyncio, resource, signal, sys, os
@@ -60,11 +55,6 @@ asyncio.run(main(f"{folder}/jobs.db", lambda: os.unlink(f"{folder}/ballast")))
 )
 
 
-def can_mount():
-    command = ["unshare", "-rm", "true"]
-    return shutil.which("unshare") and subprocess.run(command, check=False, capture_output=True).returncode == 0
-
-
 def test_a_file_that_may_not_grow(path, python):
     process = python(LIMITED_FILE, path)
     out, _ = process.communicate(timeout=100)
@@ -73,20 +63,9 @@ def test_a_file_that_may_not_grow(path, python):
     assert "nothing was written" in out
 
 
-@pytest.mark.skipif(not can_mount(), reason="needs user namespaces")
+@needs_small_disk
 def test_a_full_disk(tmp_path):
     (tmp_path / "program.py").write_text(SMALL_DISK)
     disk = tmp_path / "disk"
     disk.mkdir()
-    command = f'mount -t tmpfs -o size=2m tmpfs "{disk}" && exec "{sys.executable}" "{tmp_path}/program.py" "{disk}"'
-    ran = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", command],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env=os.environ | {"PYTHONPATH": "src"},
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.splitlines()[-1] == "recovered"
-    assert "the disk is full" in ran.stdout
+    assert "the disk is full" in run_on_small_disk(tmp_path / "program.py", disk)

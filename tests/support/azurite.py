@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from support.fetch import FOLDER
-from support.ports import free_ports
+from support.ports import answers, free_ports
 from support.shared import until_the_end
 
 VERSION = "3.36.0"
@@ -64,7 +64,7 @@ class Azurite:
             stderr=subprocess.DEVNULL,
         )
         deadline = time.monotonic() + START_LIMIT
-        while not self._answers():
+        while not answers(self.endpoint):
             if time.monotonic() > deadline:
                 raise RuntimeError("azurite does not start")
             time.sleep(0.05)
@@ -77,15 +77,6 @@ class Azurite:
 
     def url(self, path: str) -> str:
         return f"az://jobs/{path}?endpoint={self.endpoint}"
-
-    def _answers(self) -> bool:
-        try:
-            urllib.request.urlopen(self.endpoint, timeout=2)
-        except urllib.error.HTTPError:
-            return True
-        except OSError:
-            return False
-        return True
 
     def _make_container(self) -> None:
         import base64

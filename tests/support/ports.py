@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import urllib.error
+import urllib.request
 
 FIRST, COUNT = 10_000, 12_000
 BUS = 10_000
@@ -32,4 +34,15 @@ def _is_free(port: int) -> bool:
             probe.bind(("127.0.0.1", port))
         except OSError:
             return False
+    return True
+
+
+def answers(url: str) -> bool:
+    """Whether an HTTP server answers there, whatever it says."""
+    try:
+        urllib.request.urlopen(url, timeout=2)
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
     return True

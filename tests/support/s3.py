@@ -9,12 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from functools import cache
 from pathlib import Path
 
-from support.ports import free_ports
+from support.ports import answers, free_ports
 from support.shared import until_the_end
 
 START_LIMIT = 60.0
@@ -42,20 +40,11 @@ class S3Server:
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, env=os.environ | environment
             )
         deadline = time.monotonic() + START_LIMIT
-        while not self.answers():
+        while not answers(self.endpoint):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{command[0]} does not start:\n{(self.folder / 'log').read_text()[-2000:]}")
             time.sleep(0.02)
         self.make_bucket()
-
-    def answers(self) -> bool:
-        try:
-            urllib.request.urlopen(self.endpoint, timeout=2)
-        except urllib.error.HTTPError:
-            return True
-        except OSError:
-            return False
-        return True
 
     def make_bucket(self) -> None:
         from botocore.session import get_session

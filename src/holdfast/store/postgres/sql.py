@@ -54,7 +54,6 @@ _CHANGING = (
     "waiting_for", "extra", "saves", "changed_at", "task",
 )  # fmt: skip
 _SET = ", ".join(f"{name} = ${COLUMNS.index(name) + 1}" for name in _CHANGING)
-_VALUES = ", ".join(f"${n + 1}" for n in range(len(COLUMNS)))
 _USED = ", ".join(f"${n + 1}::{kind}" for n, kind in enumerate((
     "bigint", "text", "text", "text", "text", "integer", "bigint", "bytea", "text", "integer", "double precision",
     "text", "bigint", "integer", "integer", "bigint", "bigint", "text", "integer", "boolean", "integer", "boolean",
