@@ -43,7 +43,7 @@ def test_every_node_succeeds_once_and_after_its_parents(look, processes, journal
         victim = chance.randrange(2)
         workers[victim].kill()
         workers[victim] = processes.worker()
-    until(lambda: ended(look, handle), "the flow has ended", limit=LIMIT)
+    until(lambda: ended(look, handle), "the flow has ended", LIMIT, lambda: unfinished(look, handle, journal))
 
     status = handle.status()
     print(f"{NODES} nodes under {KILLS} kills: {status.counts}")
@@ -51,7 +51,7 @@ def test_every_node_succeeds_once_and_after_its_parents(look, processes, journal
     assert status.counts["dead"] + status.counts.get("cancelled", 0) + status.counts.get("succeeded", 0) == NODES
     mended(journal).touch()
     assert handle.retry() == NODES - status.counts.get("succeeded", 0)
-    until(lambda: ended(look, handle), "the flow has ended again", limit=LIMIT)
+    until(lambda: ended(look, handle), "the flow has ended again", LIMIT, lambda: unfinished(look, handle, journal))
 
     assert (handle.status().state, handle.status().counts) == ("succeeded", {"succeeded": NODES})
     jobs = handle.jobs()
@@ -71,3 +71,14 @@ def test_every_node_succeeds_once_and_after_its_parents(look, processes, journal
 
 def ended(look, handle) -> bool:
     return look.job(handle.id).state in TERMINAL  # `status` would count all nodes
+
+
+def unfinished(look, handle, journal) -> str:
+    """What a flow that does not end waits for."""
+    jobs = [job for job in handle.jobs() if job.state not in TERMINAL]
+    lines = [
+        f"{job.id} {job.state} attempt {job.attempt} waits for {job.waiting_for}: {job.history[-3:]}" for job in jobs
+    ]
+    warnings = [entry["text"] for entry in journal.entries("warning")]
+    ends = look.sync_run(parts_of(look.app).records.all, "ended")
+    return "\n".join([str(handle.status()), str(look.job(handle.id)), *lines[:20], *warnings[-20:], f"ends: {ends}"])
