@@ -61,7 +61,11 @@ KINDS: dict[str, Kind] = {
     "job_meta_updated": Kind(logging.INFO, "an operator updated a job's meta"),
     "job_moved": Kind(logging.INFO, "an operator gave a job another task"),
     "job_deleted": Kind(logging.INFO, "an operator deleted a job"),
-    "sweep_complete": Kind(logging.INFO, "lost jobs were recovered", ("requeued", "job_ids")),
+    "sweep_complete": Kind(
+        logging.INFO,
+        "lost jobs were recovered (`requeued` counts them, also if they became `dead`)",
+        ("requeued", "job_ids"),
+    ),
     "worker_started": Kind(
         logging.INFO, "a worker of this process started", ("store", "version", "tasks", "queues", "slots")
     ),
