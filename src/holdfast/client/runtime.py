@@ -131,6 +131,11 @@ class Runtime:
         """Whether nothing has opened the app, or begun to."""
         return self._session is None and self._loop is None and self._opening is None and self._background is None
 
+    @property
+    def in_test(self) -> bool:
+        """Whether a test has replaced the store (`holdfast.testing.on_memory`)."""
+        return "new_answer" in vars(self)
+
     def place_again(self) -> None:
         """Forget the store of an unused app: the next use makes it."""
         self._made_store = None

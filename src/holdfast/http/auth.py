@@ -1,7 +1,7 @@
 """Authentication of requests by Host, Origin and token.
 
-1. Host: an IP address, localhost, this machine's name or a name of `hosts`. This blocks DNS rebinding, where the Host
-   is the attacker's name.
+1. Host: an IP address, localhost, this machine's name or a name of `hosts`; in tests of a program also `testserver`,
+   which test clients send. This blocks DNS rebinding, where the Host is the attacker's name.
 2. Origin: if a browser sends it, it must be the origin of the Host, or one of `origins`.
 3. Token: only in `Authorization: Bearer`. On loopback, all requests are allowed until the first token exists; after
    that a token is always needed.
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 Headers = Sequence[tuple[bytes, bytes]]
 ANY = "*"
+TEST_HOST = b"testserver"
+"""The Host that the test clients of Starlette and Django send."""
 
 
 class WrongToken(Refused):
@@ -39,6 +41,7 @@ class Auth:
     def __init__(
         self, parts: Parts, *, token: str | None, unguarded: bool, hosts: Iterable[str], origins: Iterable[str]
     ) -> None:
+        self._runtime = parts.runtime
         self.keyring = Keyring(parts.records, parts.runtime.clock, token)
         self.failures = Failures(parts.runtime.clock)
         self.open_without_token = False
@@ -88,13 +91,13 @@ class Auth:
             raise Refused(
                 WRONG_HOST,
                 f"Host {host.decode('latin-1')!r:.200} is not accepted by this server; to accept it, start the server "
-                "with --allow-host",
+                "with --allow-host, or mount it with hosts=[…]",
             )
         if origin is not None and not self._same_site(origin, host):
             raise Refused(
                 WRONG_ORIGIN,
                 f"pages of origin {origin.decode('latin-1')!r:.200} may not call this server; to allow them, start the "
-                "server with --allow-origin",
+                "server with --allow-origin, or mount it with origins=[…]",
             )
         return authorization
 
@@ -118,6 +121,8 @@ class Auth:
         return host, origin, authorization
 
     def _host_accepted(self, host: bytes) -> bool:
+        if host == TEST_HOST and self._runtime.in_test:
+            return True
         known = self._accepted.get(host)
         if known is None:
             known = self._check(host)

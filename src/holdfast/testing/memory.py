@@ -84,7 +84,7 @@ def on_memory(app: Holdfast) -> Generator[Bench]:
     import_tasks(app)
     parts = parts_of(app)
     runtime, events, hooks = parts.runtime, parts.events, parts.hooks
-    if "new_answer" in vars(runtime):
+    if runtime.in_test:
         raise ConfigError("the app is on a memory store already: use the bench of the outer block or fixture")
     if runtime.live_loop() is not None and not runtime.in_background():
         raise ConfigError("the app is open: close it before a test replaces its store")

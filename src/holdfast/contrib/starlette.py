@@ -1,0 +1,128 @@
+"""Holdfast in a Starlette application: a lifespan, and the dashboard and HTTP API behind the application's login."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import signal
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from types import FrameType
+from typing import Any
+
+from ..app import Holdfast, parts_of
+from ..core.errors import requires
+from ..http import asgi
+from ..http.service import Service
+from ..worker.worker import Worker
+
+with requires("holdfast.contrib.starlette", "server", "starlette"):
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
+
+logger = logging.getLogger("holdfast")
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
+Guard = Callable[[Request], Response | None | Awaitable[Response | None]]
+
+
+def lifespan(queue: Holdfast, *own: Lifespan, worker: Callable[[Holdfast], Worker] | None = None) -> Lifespan:
+    """A lifespan that opens the app, then enters your `own` ones in order; `request.state.holdfast` is the app.
+
+    `worker`: makes a worker that runs jobs in this process, such as `Worker` or `partial(Worker, concurrency=5)`. It
+    starts after your own lifespans and stops before they end. Under `holdfast.testing.on_memory` it does not start.
+    """
+
+    @asynccontextmanager
+    async def life(application: Any) -> AsyncGenerator[dict[str, Any]]:
+        state: dict[str, Any] = {}
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(queue)
+            for one in own:
+                state |= await stack.enter_async_context(one(application)) or {}
+            if worker is not None and not parts_of(queue).runtime.in_test:
+                await stack.enter_async_context(_working(worker(queue)))
+            yield {**state, "holdfast": queue}
+
+    return life
+
+
+@asynccontextmanager
+async def _working(worker: Worker) -> AsyncGenerator[None]:
+    task = asyncio.create_task(worker.run())
+    task.add_done_callback(_log_failure)
+    try:
+        yield
+    finally:
+        worker.stop()
+        await asyncio.wait([task])
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("the worker in this process has ended, so no job runs here: %s", error, exc_info=error)
+
+
+class Dashboard:
+    """The dashboard and the HTTP API, to be mounted: `Mount("/queue", board)`, with `lifespan(queue, board.lifespan)`.
+
+    `guard` gets each request and returns None to allow everything, or the response that refuses the request, such as a
+    redirect to your login page; it may raise HTTPException, and may be async. `hosts`, `origins`: see
+    `holdfast.http.asgi`.
+    """
+
+    def __init__(
+        self, queue: Holdfast, guard: Guard, *, hosts: Sequence[str] = (), origins: Sequence[str] = ()
+    ) -> None:
+        self._guard = guard
+        self._service = asgi(queue, unguarded=True, hosts=hosts, origins=origins)
+        self.lifespan = serving(self._service)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            refusal = self._guard(Request(scope))
+            if inspect.isawaitable(refusal):
+                refusal = await refusal
+            if refusal is not None:
+                return await refusal(scope, receive, send)
+        await self._service(scope, receive, send)
+
+
+def serving(service: Service) -> Lifespan:
+    """The lifespan of a mounted service."""
+
+    @asynccontextmanager
+    async def life(_: Any) -> AsyncGenerator[None]:
+        async with service:
+            with _streams_end_with_the_server(service):
+                yield
+
+    return life
+
+
+@contextmanager
+def _streams_end_with_the_server(service: Service) -> Generator[None]:
+    """End the streams at the signal that stops the server: it waits for open responses before it ends the lifespan."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(service.stop)
+        handler = before[signal.Signals(number)]
+        assert callable(handler)
+        handler(number, frame)
+
+    handled = [number for number, handler in before.items() if callable(handler)]
+    for number in handled:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in handled:
+            if signal.getsignal(number) is stop:
+                signal.signal(number, before[number])
