@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from ..app import Holdfast
-from ..core.errors import ConfigError, requires
+from ..core.errors import SERVER, ConfigError, requires
 from ..http import asgi
-from ..http.service import Service
-from .starlette import lifespan, serving
 
-with requires("holdfast.contrib.fastapi", "fastapi", "fastapi", "starlette"):
+with requires("holdfast.contrib.fastapi", "fastapi", "fastapi", *SERVER):
     from fastapi import APIRouter, Depends
     from starlette.requests import HTTPConnection
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
+
+    from ..http.service import Service
+    from .starlette import lifespan, serving
 
 __all__ = ["HoldfastDep", "dashboard", "get_app", "lifespan"]
 

@@ -7,28 +7,30 @@ import inspect
 import logging
 import signal
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from types import FrameType
 from typing import Any
 
 from ..app import Holdfast, parts_of
-from ..core.errors import requires
+from ..core.errors import SERVER, requires
 from ..http import asgi
-from ..http.service import Service
 from ..worker.worker import Worker
 
-with requires("holdfast.contrib.starlette", "server", "starlette"):
+with requires("holdfast.contrib.starlette", "server", *SERVER):
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Lifespan, Receive, Scope, Send, StatefulLifespan, StatelessLifespan
+
+    from ..http.service import Service
 
 logger = logging.getLogger("holdfast")
-Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
-Guard = Callable[[Request], Response | None | Awaitable[Response | None]]
+Guard = Callable[[Request], Awaitable[Response | None] | Response | None]
 
 
-def lifespan(queue: Holdfast, *own: Lifespan, worker: Callable[[Holdfast], Worker] | None = None) -> Lifespan:
+def lifespan(
+    queue: Holdfast, *own: Lifespan[Any], worker: Callable[[Holdfast], Worker] | None = None
+) -> StatefulLifespan[Any]:
     """A lifespan that opens the app, then enters your `own` ones in order; `request.state.holdfast` is the app.
 
     `worker`: makes a worker that runs jobs in this process, such as `Worker` or `partial(Worker, concurrency=5)`. It
@@ -81,16 +83,13 @@ class Dashboard:
         self.lifespan = serving(self._service)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            refusal = self._guard(Request(scope))
-            if inspect.isawaitable(refusal):
-                refusal = await refusal
-            if refusal is not None:
-                return await refusal(scope, receive, send)
-        await self._service(scope, receive, send)
+        refusal = self._guard(Request(scope)) if scope["type"] == "http" else None
+        if inspect.isawaitable(refusal):
+            refusal = await refusal
+        await (refusal or self._service)(scope, receive, send)
 
 
-def serving(service: Service) -> Lifespan:
+def serving(service: Service) -> StatelessLifespan[Any]:
     """The lifespan of a mounted service."""
 
     @asynccontextmanager

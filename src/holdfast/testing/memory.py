@@ -89,7 +89,7 @@ def on_memory(app: Holdfast) -> Generator[Bench]:
     if runtime.live_loop() is not None and not runtime.in_background():
         raise ConfigError("the app is open: close it before a test replaces its store")
     runtime.close_blocking()
-    was, url = {name: vars(runtime)[name] for name in ("_made_store", "clock")}, parts.url
+    was, url = {name: vars(runtime)[name] for name in ("_made_store", "clock")}, vars(parts)["_url"]
     clock = ManualClock()
     store = BoundMemoryStore(clock)
     vars(runtime).update(_made_store=store, clock=clock, new_answer=new_answer)
@@ -102,7 +102,7 @@ def on_memory(app: Holdfast) -> Generator[Bench]:
         _close(runtime)
         del vars(runtime)["new_answer"]
         vars(runtime).update(was)
-        parts.url = url
+        vars(parts)["_url"] = url
         events.clock = steady
 
 

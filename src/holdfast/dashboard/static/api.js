@@ -36,9 +36,20 @@ export function query(params) {
   return text ? `?${text}` : "";
 }
 
+// Cookies are for a program that serves the dashboard behind its own login; it redirects when the session has ended.
+const OPTIONS = { cache: "no-store", credentials: "same-origin", redirect: "manual" };
+
+let admitted = false; // a request has succeeded since the page was loaded
+
+/** Load the page again if that program no longer admits the user: it shows its login page. */
+function reloadIfLoggedOut(response) {
+  const own = (response.headers.get("Content-Type") || "").startsWith("application/problem+json");
+  if (admitted && (response.type === "opaqueredirect" || (response.status === 401 && !own))) location.reload();
+}
+
 async function request(method, path, { body, signal } = {}) {
   const sent = token;
-  const given = { method, signal, cache: "no-store", credentials: "omit", headers: headers() };
+  const given = { method, signal, ...OPTIONS, headers: headers() };
   if (body !== undefined) {
     given.headers["Content-Type"] = "application/json";
     given.body = JSON.stringify(body);
@@ -50,7 +61,9 @@ async function request(method, path, { body, signal } = {}) {
     if (error.name === "AbortError") throw error;
     throw new Problem(0, "No response", "The server did not respond.");
   }
+  admitted ||= response.ok;
   if (response.ok) return response;
+  reloadIfLoggedOut(response);
   let problem = {};
   try {
     problem = await response.json();
@@ -72,6 +85,7 @@ export async function output(id, position, signal) {
   return { data: await response.arrayBuffer(), next: Number(response.headers.get("Holdfast-Next-Position")) };
 }
 
+const NO_STREAMS = 501;
 const IDLE_TIMEOUT = 40000; // milliseconds; the server sends a keep-alive every 15 s
 
 /** The event stream: calls changed(transitions, missed) and state(live, seconds until the next attempt). */
@@ -105,6 +119,7 @@ export class Stream {
       } catch (error) {
         if (error instanceof Problem && (error.status === 401 || error.status === 403))
           return this.state(false, null, error);
+        if (error instanceof Problem && error.status === NO_STREAMS) return this.state(true, 0); // the pages poll
         failures += 1;
       }
       if (this.stopped) return;
@@ -128,8 +143,7 @@ export class Stream {
       const response = await fetch("v1/events", {
         headers: headers(this.last ? { "Last-Event-ID": this.last } : {}),
         signal: this.abort.signal,
-        cache: "no-store",
-        credentials: "omit",
+        ...OPTIONS,
       });
       if (!response.ok) throw new Problem(response.status, "The event stream was refused");
       connected();
