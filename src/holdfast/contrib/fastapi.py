@@ -10,7 +10,7 @@ from ..core.errors import SERVER, ConfigError, requires
 from ..http import asgi
 
 with requires("holdfast.contrib.fastapi", "fastapi", "fastapi", *SERVER):
-    from fastapi import APIRouter, Depends
+    from fastapi import APIRouter, Depends, params
     from starlette.requests import HTTPConnection
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
@@ -44,7 +44,7 @@ def dashboard(
     `dependencies` authenticate each request, and refuse it by raising HTTPException: `[Depends(admin)]`. Who passes
     may do everything. `hosts`, `origins`: see `holdfast.http.asgi`.
     """
-    if not dependencies:
+    if not dependencies or not all(isinstance(one, params.Depends) for one in dependencies):
         raise ConfigError(
             "dashboard(…) needs at least one dependency that authenticates requests: dependencies=[Depends(…)]"
         )
