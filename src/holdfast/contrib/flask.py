@@ -31,7 +31,7 @@ class AppContext:
 
     def __init__(self) -> None:
         self.application: Flask
-        self.given: dict[str, Any] | None = None
+        self.given: dict[str, Any] = {}
         """The settings that the app was set up with."""
 
     def __call__(self, _: object) -> AbstractContextManager[Any]:
