@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -202,10 +203,13 @@ def test_another_host_name_is_refused(bench, application):
     assert refused.status_code == 421
 
 
-def test_a_stream_is_refused(client):
-    refused = client.get("/queue/v1/events")
-    assert refused.status_code == 501
-    assert refused.json["type"] == "urn:holdfast:problem:no-streams"
+def test_a_stream_ends_with_its_first_events(queue, client):
+    """The page asks again from the last id, every second or two."""
+    first = client.get("/queue/v1/events")
+    assert first.headers["Content-Type"].startswith("text/event-stream")
+    last = re.findall(r"^id: (.+)$", first.text, flags=re.MULTILINE)[-1]
+    handle = queue.sync.enqueue("noop")
+    assert handle.id in client.get("/queue/v1/events", headers={"Last-Event-ID": last}).text
 
 
 def test_a_body_that_is_too_large_is_refused(client):

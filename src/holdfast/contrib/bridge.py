@@ -1,7 +1,7 @@
-"""Calls the HTTP service, an ASGI app, from blocking views: one complete answer, no streams.
+"""Calls Holdfast's HTTP service, an ASGI app, from blocking views.
 
-The service runs on a loop of its own, one per process: views run on any thread, and the state that requests of the
-service share belongs to one loop.
+The service runs on a loop of its own, one per process: views run on any thread, under WSGI and ASGI servers alike, and
+the state that the service shares between requests belongs to one loop.
 """
 
 from __future__ import annotations
@@ -12,17 +12,26 @@ from collections.abc import MutableMapping
 from functools import cache
 from typing import Any
 
+import msgspec
+
 from ..client.loop_calls import BackgroundLoop, held_lock, run_on_loop
-from ..http.call import Answer, problem
-from ..http.problems import NO_STREAMS, Refused
 from ..http.service import Service
 
+EVENTS = b"text/event-stream"
 Message = MutableMapping[str, Any]
 
 
-def ask(service: Service, scope: Message, body: bytes) -> Answer:
-    """The service's answer to a request; blocks. A stream is refused: the dashboard then polls."""
-    return run_on_loop(_ask(service, scope, body), _background().loop, None, held_lock())
+class Reply(msgspec.Struct):
+    """A complete answer of the service."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+def ask(service: Service, scope: Message, body: bytes) -> Reply:
+    """The service's answer to a request; blocks. A stream ends with its first events: the page polls."""
+    return run_on_loop(_Exchange(body).run(service, scope), _background().loop, None, held_lock())
 
 
 @cache
@@ -33,29 +42,30 @@ def _background() -> BackgroundLoop:
 os.register_at_fork(after_in_child=_background.cache_clear)  # its thread is the parent's
 
 
-async def _ask(service: Service, scope: Message, body: bytes) -> Answer:
-    unread, answer = [body], Answer(500, b"")
+class _Exchange:
+    """One request: hands the body to the service, and collects its answer."""
 
-    async def receive() -> Message:
-        if not unread:
-            await asyncio.Event().wait()  # a blocking view does not learn that the client has disconnected
-        return {"type": "http.request", "body": unread.pop(), "more_body": False}
+    def __init__(self, body: bytes) -> None:
+        self._body: bytes | None = body
+        self._reply = Reply(500, [], b"")
+        self._enough = asyncio.Event()
 
-    async def send(message: Message) -> None:
+    async def run(self, service: Service, scope: Message) -> Reply:
+        await service(scope, self._receive, self._send)
+        return self._reply
+
+    async def _receive(self) -> Message:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._enough.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            answer.status, answer.headers = message["status"], list(message["headers"])
-        elif message.get("more_body"):
-            raise _Streamed
-        else:
-            answer.body += message.get("body", b"")
-
-    try:
-        await service(scope, receive, send)
-    except _Streamed:
-        path = scope["path"]
-        return problem(Refused(NO_STREAMS, f"{path!r:.200} is a stream: poll, or use `holdfast serve` for it"))
-    return answer
-
-
-class _Streamed(Exception):
-    """The answer is a stream."""
+            self._reply.status, self._reply.headers = message["status"], list(message["headers"])
+            return
+        self._reply.body += message.get("body", b"")
+        events = dict(self._reply.headers).get(b"content-type", b"").startswith(EVENTS)
+        if message.get("more_body") and (not events or b"\nid: " in self._reply.body):
+            self._enough.set()

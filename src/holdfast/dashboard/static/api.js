@@ -85,7 +85,6 @@ export async function output(id, position, signal) {
   return { data: await response.arrayBuffer(), next: Number(response.headers.get("Holdfast-Next-Position")) };
 }
 
-const NO_STREAMS = 501;
 const IDLE_TIMEOUT = 40000; // milliseconds; the server sends a keep-alive every 15 s
 
 /** The event stream: calls changed(transitions, missed) and state(live, seconds until the next attempt). */
@@ -113,18 +112,18 @@ export class Stream {
   async run() {
     let failures = 0;
     while (!this.stopped) {
+      let wait = 1 + Math.random(); // after a stream that the server has ended
       try {
         await this.read(() => (failures = 0));
-        failures += 1;
       } catch (error) {
         if (error instanceof Problem && (error.status === 401 || error.status === 403))
           return this.state(false, null, error);
-        if (error instanceof Problem && error.status === NO_STREAMS) return this.state(true, 0); // the pages poll
+        if (this.stopped) return;
         failures += 1;
+        wait = Math.min(15, 2 ** Math.min(failures - 1, 4)) + Math.random();
+        this.state(false, wait);
       }
       if (this.stopped) return;
-      const wait = Math.min(15, 2 ** Math.min(failures - 1, 4)) + Math.random();
-      this.state(false, wait);
       await new Promise((resolve) => {
         const timer = setTimeout(resolve, wait * 1000);
         this.wake = () => {
