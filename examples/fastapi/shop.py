@@ -6,21 +6,34 @@ python -m pytest          its tests
 
 import os
 import secrets
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, HTTPException
 from fastapi.security import HTTPBasic, HTTPBasicCredentials
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from holdfast import Holdfast, Worker
 from holdfast.contrib.fastapi import HoldfastDep, dashboard, lifespan
 
-DATABASE = os.environ.get("SHOP_DATABASE", "shop.db")
+URL = os.environ.get("SHOP_URL", "sqlite+aiosqlite:///shop.db")
+"""The database of the orders and of the jobs; or postgresql+asyncpg://…"""
 PASSWORD = os.environ.get("SHOP_PASSWORD", "secret")
 
-queue = Holdfast(f"sqlite:///{DATABASE}")
+queue = Holdfast(URL)
+engine = create_async_engine(URL)
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Order(Base):
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    item: Mapped[str]
 
 
 @queue.task
@@ -30,26 +43,21 @@ def confirm(order_id: int) -> str:
 
 
 @asynccontextmanager
-async def tables(_: FastAPI) -> AsyncIterator[None]:
+async def database(_: FastAPI) -> AsyncIterator[None]:
     """The shop's own lifespan."""
-    with sqlite3.connect(DATABASE) as db:
-        db.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, item TEXT NOT NULL)")
-    db.close()
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
     yield
+    await engine.dispose()
 
 
-async def get_db() -> AsyncIterator[sqlite3.Connection]:
+async def get_session() -> AsyncIterator[AsyncSession]:
     """A transaction for one request: committed before its response is sent, or rolled back."""
-    db = sqlite3.connect(DATABASE)
-    try:
-        with db:
-            db.execute("BEGIN IMMEDIATE")
-            yield db
-    finally:
-        db.close()
+    async with AsyncSession(engine) as session, session.begin():
+        yield session
 
 
-Db = Annotated[sqlite3.Connection, Depends(get_db, scope="function")]
+SessionDep = Annotated[AsyncSession, Depends(get_session, scope="function")]
 
 
 def admin(given: Annotated[HTTPBasicCredentials, Depends(HTTPBasic())]) -> None:
@@ -59,18 +67,20 @@ def admin(given: Annotated[HTTPBasicCredentials, Depends(HTTPBasic())]) -> None:
         raise HTTPException(401, headers={"WWW-Authenticate": "Basic"})
 
 
-web = FastAPI(lifespan=lifespan(queue, tables, worker=Worker))
+web = FastAPI(lifespan=lifespan(queue, database, worker=Worker))
 web.include_router(dashboard(queue, dependencies=[Depends(admin)]), prefix="/queue")
 
 
 @web.post("/orders", status_code=201)
-async def order(item: str, db: Db) -> dict[str, str | int]:
+async def order(item: str, session: SessionDep) -> dict[str, str | int]:
     """Store an order and the job that confirms it: both, or neither."""
-    order_id = db.execute("INSERT INTO orders (item) VALUES (?) RETURNING id", [item]).fetchone()[0]
-    job = await confirm.using(connection=db).enqueue(order_id)
+    new = Order(item=item)
+    session.add(new)
+    await session.flush()  # gives it an id
+    job = await confirm.using(connection=session).enqueue(new.id)
     if not item:
         raise HTTPException(422, "which item?")
-    return {"order": order_id, "job": job.id}
+    return {"order": new.id, "job": job.id}
 
 
 @web.get("/jobs/{job_id}")

@@ -1,6 +1,7 @@
 import pytest
 import shop
 from fastapi.testclient import TestClient
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from holdfast.testing import assert_enqueued, assert_not_enqueued
 
@@ -12,7 +13,7 @@ def holdfast_app():
 
 @pytest.fixture
 def client(holdfast_bench, tmp_path, monkeypatch):
-    monkeypatch.setattr(shop, "DATABASE", str(tmp_path / "shop.db"))
+    monkeypatch.setattr(shop, "engine", create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/shop.db"))
     with TestClient(shop.web) as client:
         yield client
 
