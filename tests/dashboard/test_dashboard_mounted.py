@@ -136,6 +136,8 @@ def test_the_dashboard_is_behind_the_login_of_the_application(make_page, tmp_pat
             assert not apart(queue.sync.stats).queues[0].paused
             other.close()
 
+        page.get_by_role("link", name="Queues").click()  # which is refreshed every 5 s
+        page.get_by_role("heading", name="Queues").wait_for()
         page.context.clear_cookies()
         expect(page.get_by_role("button", name="Log in")).to_be_visible()  # the page has noticed the end of the session
     apart(queue.sync.close)

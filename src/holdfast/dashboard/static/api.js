@@ -144,6 +144,7 @@ export class Stream {
         signal: this.abort.signal,
         ...OPTIONS,
       });
+      reloadIfLoggedOut(response);
       if (!response.ok) throw new Problem(response.status, "The event stream was refused");
       connected();
       this.state(true, 0);
