@@ -111,7 +111,7 @@ def apart():
         yield lambda function, *args: thread.submit(function, *args).result()
 
 
-@pytest.mark.parametrize("host", [in_fastapi, pytest.param(in_flask, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("host", [in_flask, pytest.param(in_fastapi, marks=pytest.mark.extended)])
 def test_the_dashboard_is_behind_the_login_of_the_application(make_page, tmp_path, apart, host):
     queue = Holdfast(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
     handle = apart(queue.sync.using(delay=3600).enqueue, "noop")
