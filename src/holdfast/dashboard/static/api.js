@@ -2,6 +2,7 @@
 
 const TOKEN_KEY = "holdfast.token";
 let token = sessionStorage.getItem(TOKEN_KEY) || "";
+const csrf = document.querySelector("meta[name=csrf-token]"); // of an application that has the page among its own
 let offset = 0; // of the server's clock, in milliseconds
 
 export class Problem extends Error {
@@ -38,7 +39,8 @@ export function query(params) {
 
 async function request(method, path, { body, signal } = {}) {
   const sent = token;
-  const given = { method, signal, cache: "no-store", credentials: "omit", headers: headers() };
+  const given = { method, signal, cache: "no-store", credentials: "same-origin", headers: headers() };
+  if (csrf && method !== "GET") given.headers[csrf.dataset.header] = csrf.content;
   if (body !== undefined) {
     given.headers["Content-Type"] = "application/json";
     given.body = JSON.stringify(body);
@@ -99,17 +101,18 @@ export class Stream {
   async run() {
     let failures = 0;
     while (!this.stopped) {
+      let wait = 1 + Math.random(); // after a stream that the server has ended
       try {
         await this.read(() => (failures = 0));
-        failures += 1;
       } catch (error) {
         if (error instanceof Problem && (error.status === 401 || error.status === 403))
           return this.state(false, null, error);
+        if (this.stopped) return;
         failures += 1;
+        wait = Math.min(15, 2 ** Math.min(failures - 1, 4)) + Math.random();
+        this.state(false, wait);
       }
       if (this.stopped) return;
-      const wait = Math.min(15, 2 ** Math.min(failures - 1, 4)) + Math.random();
-      this.state(false, wait);
       await new Promise((resolve) => {
         const timer = setTimeout(resolve, wait * 1000);
         this.wake = () => {
@@ -129,7 +132,7 @@ export class Stream {
         headers: headers(this.last ? { "Last-Event-ID": this.last } : {}),
         signal: this.abort.signal,
         cache: "no-store",
-        credentials: "omit",
+        credentials: "same-origin",
       });
       if (!response.ok) throw new Problem(response.status, "The event stream was refused");
       connected();
