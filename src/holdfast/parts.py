@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,8 @@ class Parts:
         self._given = given
         self._clock = clock
         self._url: str | None = None
+        self._find_url: Callable[[], str] | None = None
+        """Finds the URL of the store when it is first needed: the settings of a framework may come late."""
         self.imports = list(imports)
         self.runtime = runtime = Runtime(self._made_store, given, clock, entropy, feed=Feed)
         self.events = runtime.events
@@ -84,7 +86,9 @@ class Parts:
         """Where the store is; until it is made, where it would be."""
         if self._url is not None:
             return self._url
-        return self._settings().url if self._given_store is None else f"{self._given_store.name}://"
+        if self._given_store is not None:
+            return f"{self._given_store.name}://"
+        return self._settings().url if self._find_url is None else self._find_url()
 
     @url.setter
     def url(self, url: str) -> None:
@@ -109,6 +113,15 @@ class Parts:
             self._given_store = before[1]
             self._forget_place()
             raise
+
+    def configure(self, find_url: Callable[[], str], settings: Mapping[str, Any]) -> None:
+        """Take the store and the settings of a framework, instead of all before; closes the app if it is open."""
+        combine(dict(settings), {}, {})
+        self.runtime.close_blocking()
+        self._given.clear()
+        self._given.update(settings)
+        self._find_url = find_url
+        self._forget_place()
 
     def _forget_place(self) -> None:
         self._url = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from ..client.claims import Claim
@@ -65,9 +66,18 @@ class SyncEnqueue:
 
     def many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[SyncHandle[Any]]:
         """Store many calls. They are taken from the iterable, and encoded, on the caller's thread."""
+        transaction = self._enqueue.find_transaction()
+        if transaction is not None:
+            self._enqueue.check_bound(transaction.connection)
         many = self.run(self._enqueue.many_calls, calls)
         while jobs := many.next_page():
-            self.run(self._enqueue.store_page, many, jobs)
+            if transaction is None:
+                self.run(self._enqueue.store_page, many, jobs)
+            elif transaction.connection is None:
+                transaction.on_commit(partial(self.run, self._enqueue.insert_all, jobs))
+                many.answered([job.id for job in jobs])
+            else:
+                many.answered(drive(self._enqueue.insert_all_bound(transaction.connection, jobs)))
         return [SyncHandle(self.run, handle) for handle in many.handles(self._enqueue.handles)]
 
     def handle(self, id: str) -> SyncHandle[Any]:
@@ -85,15 +95,21 @@ class SyncEnqueue:
         """Make a job and store it; in the user's own transaction on this thread, which owns its connection."""
         refuse_blocking()
         enqueue, connection, session = self._enqueue, options.connection, self._runtime.live_session()
+        transaction = enqueue.find_transaction() if connection is None else None
+        if transaction is not None and not options.replace:
+            connection = transaction.connection
         if session is None:
             if connection is not None:
                 drive(enqueue.check_bound(connection))
             session = self.run(self._runtime.opened)
         job = make(session.fresh_settings())
-        if connection is None:
-            id = enqueue.insert_blocking(self.run, job, options)
-        else:
+        if connection is not None:
             id = drive(enqueue.insert_bound(connection, job))
+        elif transaction is not None:
+            transaction.on_commit(partial(enqueue.insert_blocking, self.run, job, options))
+            id = job.id
+        else:
+            id = enqueue.insert_blocking(self.run, job, options)
         return SyncHandle(self.run, enqueue.handles.handle(id, decode))
 
 

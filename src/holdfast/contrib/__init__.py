@@ -1,0 +1,1 @@
+"""Integrations with web frameworks, each in a package of its own. Nothing else of Holdfast imports them."""

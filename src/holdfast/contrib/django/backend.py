@@ -1,0 +1,131 @@
+"""The backend of `django.tasks`: its tasks are tasks of the app, so that every worker, command and page shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+from django.utils.timezone import is_naive, make_aware, now
+
+from ...core.errors import ConfigError, InvalidJob, JobNotFound
+from ...tasks.options import JOB_OPTIONS, TASK_OPTIONS
+from ...tasks.task import Task as HoldfastTask
+from . import get_app
+from .compat import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_enqueued
+from .configuration import current
+from .functions import task_function
+from .results import positions, result_of
+
+OWN = frozenset({"name", "aliases", "payload", "codec", "batch", "wait", "queue", "priority", "at", "delay", "id"})
+"""Options of Holdfast that `django.tasks` decides, or that its tasks cannot have."""
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class OptionsTask(Task):
+    """A task of `django.tasks` with options of Holdfast: `@task(limit=…, unique=…)`, `task.using(key=…)`."""
+
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+
+    def __init__(self, *, options: Mapping[str, Any] | None = None, **given: Any) -> None:
+        own = {name: given.pop(name) for name in [*given] if name not in _FIELDS}
+        object.__setattr__(self, "options", {**(options or {}), **own})
+        super().__init__(**given)
+
+    def using(self, **changes: Any) -> Self:
+        """The same task with other attributes or options of Holdfast."""
+        changed = {name: value for name, value in changes.items() if value is not None}
+        own = {name: changed.pop(name) for name in [*changed] if name not in _FIELDS}
+        return replace(self, **changed, options={**self.options, **own})
+
+
+_FIELDS = frozenset(one.name for one in fields(Task))
+
+
+class HoldfastBackend(BaseTaskBackend):
+    """Stores tasks as jobs. `OPTIONS`: options of Holdfast for all tasks of this backend, such as `max_attempts`."""
+
+    task_class = OptionsTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def validate_task(self, task: Any) -> None:
+        """As Django does; and declare the task on the app."""
+        super().validate_task(task)
+        self._declared(task)
+
+    def enqueue(self, task: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Store a job; inside `transaction.atomic()`, as a part of that transaction."""
+        self.validate_task(task)
+        result = TaskResult(
+            task=task,
+            id="",
+            status=TaskResultStatus.READY,
+            enqueued_at=now(),
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=list(args),
+            kwargs=dict(kwargs),
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        options = self._job_options(task, positions(task, result.args, result.kwargs))
+        using = self._declared(task).using(**options)
+        handle = using.sync.enqueue(*result.args, **result.kwargs)
+        object.__setattr__(result, "id", handle.id)
+        task_enqueued.send(type(self), task_result=result)
+        return self.get_result(handle.id) if current().immediate else result
+
+    def get_result(self, result_id: str) -> Any:
+        """The result of a job of `django.tasks`."""
+        try:
+            job = get_app().sync.job(result_id)
+        except (JobNotFound, InvalidJob):
+            raise TaskResultDoesNotExist(result_id) from None
+        return result_of(job, self.alias)
+
+    def _declared(self, task: Any) -> HoldfastTask[..., Any]:
+        """The task of the app with the same function."""
+        app, name = get_app(), task.module_path
+        known = registered(name)
+        if known is not None and getattr(known.fn, "__wrapped__", None) is task.func:
+            return known
+        given = self._given(task)
+        try:
+            return app.task(
+                task_function(task, self.alias, type(self)),
+                name=name,
+                **{option: value for option, value in given.items() if option in TASK_OPTIONS},
+            )
+        except (ConfigError, InvalidJob, TypeError) as error:
+            raise InvalidTask(f"task {name!r}: {error}") from error
+
+    def _given(self, task: Any) -> dict[str, Any]:
+        given = {**self.options, **getattr(task, "options", {})}
+        for name in given:
+            if name in OWN or name not in {*TASK_OPTIONS, *JOB_OPTIONS}:
+                known = sorted({*TASK_OPTIONS, *JOB_OPTIONS} - OWN)
+                raise InvalidTask(f"task {task.module_path!r}: unknown option {name!r}; use one of {', '.join(known)}")
+        return given
+
+    def _job_options(self, task: Any, meta: dict[str, Any]) -> dict[str, Any]:
+        """The options of one call. Django's priorities are higher first, and Holdfast's lower first."""
+        given = {name: value for name, value in self._given(task).items() if name in JOB_OPTIONS}
+        if callable(given.get("retry")):  # a rule of the task, which cannot be stored
+            del given["retry"]
+        given |= {"queue": task.queue_name, "priority": -task.priority}
+        given["meta"] = {**given.get("meta", {}), **meta}
+        if task.run_after is not None:
+            given["at"] = make_aware(task.run_after) if is_naive(task.run_after) else task.run_after
+        return given
+
+
+def registered(name: str) -> HoldfastTask[..., Any] | None:
+    """The task of the app with this name."""
+    from ...app import parts_of
+
+    return parts_of(get_app()).registry.tasks.get(name)
