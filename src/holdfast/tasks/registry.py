@@ -36,6 +36,8 @@ class Registry:
         self._codec = codec
         self._make_signed = signed
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.queues: set[str] = set()
+        """Queues that workers serve besides those of the tasks."""
         self._looked_up: set[str] = set()
         """Tasks that were not registered: functions of trusted modules that have run here."""
         self.store_id: str | None = None

@@ -6,19 +6,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
+from django.utils.module_loading import import_string
 from django.utils.timezone import is_naive, make_aware, now
 
+from ...app import parts_of
 from ...core.errors import ConfigError, InvalidJob, JobNotFound
 from ...tasks.options import JOB_OPTIONS, TASK_OPTIONS
 from ...tasks.task import Task as HoldfastTask
+from ...views import Job
 from . import get_app
 from .compat import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_enqueued
 from .configuration import current
 from .functions import task_function
 from .results import positions, result_of
 
-OWN = frozenset({"name", "aliases", "payload", "codec", "batch", "wait", "queue", "priority", "at", "delay", "id"})
-"""Options of Holdfast that `django.tasks` decides, or that its tasks cannot have."""
+KNOWN = {*TASK_OPTIONS, *JOB_OPTIONS} - {"name", "payload", "codec", "batch", "wait", "queue", "priority", "at"}
+"""Options of Holdfast that a task may have; others are Django's, or need types, which `django.tasks` does not have."""
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -38,6 +41,11 @@ class OptionsTask(Task):
         own = {name: changed.pop(name) for name in [*changed] if name not in _FIELDS}
         return replace(self, **changed, options={**self.options, **own})
 
+    @property
+    def app_task(self) -> HoldfastTask[..., Any]:
+        """The same task as one of the app: for schedules, flows, `enqueue_many` and `assert_enqueued`."""
+        return self.get_backend().app_task(self)
+
 
 _FIELDS = frozenset(one.name for one in fields(Task))
 
@@ -51,10 +59,14 @@ class HoldfastBackend(BaseTaskBackend):
     supports_get_result = True
     supports_priority = True
 
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        parts_of(get_app()).registry.queues |= self.queues
+
     def validate_task(self, task: Any) -> None:
         """As Django does; and declare the task on the app."""
         super().validate_task(task)
-        self._declared(task)
+        self.app_task(task)
 
     def enqueue(self, task: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> Any:
         """Store a job; inside `transaction.atomic()`, as a part of that transaction."""
@@ -74,7 +86,7 @@ class HoldfastBackend(BaseTaskBackend):
             worker_ids=[],
         )
         options = self._job_options(task, positions(task, result.args, result.kwargs))
-        using = self._declared(task).using(**options)
+        using = self.app_task(task).using(**options)
         handle = using.sync.enqueue(*result.args, **result.kwargs)
         object.__setattr__(result, "id", handle.id)
         task_enqueued.send(type(self), task_result=result)
@@ -86,30 +98,36 @@ class HoldfastBackend(BaseTaskBackend):
             job = get_app().sync.job(result_id)
         except (JobNotFound, InvalidJob):
             raise TaskResultDoesNotExist(result_id) from None
-        return result_of(job, self.alias)
+        return result_of(self._task(job), job, self.alias)
 
-    def _declared(self, task: Any) -> HoldfastTask[..., Any]:
-        """The task of the app with the same function."""
-        app, name = get_app(), task.module_path
-        known = registered(name)
+    def _task(self, job: Job) -> Any:
+        """The task of a job; a name that the app has, or that can be imported."""
+        known = parts_of(get_app()).registry.tasks.get(job.task)
+        found = getattr(getattr(known, "fn", None), "django_task", None) or _imported(job.task)
+        if found is None:
+            raise TaskResultDoesNotExist(f"job {job.id!r} is not one of django.tasks: its task is {job.task!r}")
+        return found
+
+    def app_task(self, task: Any) -> HoldfastTask[..., Any]:
+        """The task of the app with the same function, which is declared at its first use."""
+        name = task.module_path
+        known = parts_of(get_app()).registry.tasks.get(name)
         if known is not None and getattr(known.fn, "__wrapped__", None) is task.func:
             return known
-        given = self._given(task)
+        given = {option: value for option, value in self._given(task).items() if option in TASK_OPTIONS}
+        given |= {"name": name, "queue": task.queue_name, "priority": -task.priority}
         try:
-            return app.task(
-                task_function(task, self.alias, type(self)),
-                name=name,
-                **{option: value for option, value in given.items() if option in TASK_OPTIONS},
-            )
+            return get_app().task(task_function(task, self.alias, type(self)), **given)
         except (ConfigError, InvalidJob, TypeError) as error:
             raise InvalidTask(f"task {name!r}: {error}") from error
 
     def _given(self, task: Any) -> dict[str, Any]:
         given = {**self.options, **getattr(task, "options", {})}
-        for name in given:
-            if name in OWN or name not in {*TASK_OPTIONS, *JOB_OPTIONS}:
-                known = sorted({*TASK_OPTIONS, *JOB_OPTIONS} - OWN)
-                raise InvalidTask(f"task {task.module_path!r}: unknown option {name!r}; use one of {', '.join(known)}")
+        if unknown := given.keys() - KNOWN:
+            raise InvalidTask(
+                f"task {task.module_path!r} has unknown options: {', '.join(sorted(unknown))}; known ones:"
+                f" {', '.join(sorted(KNOWN))}"
+            )
         return given
 
     def _job_options(self, task: Any, meta: dict[str, Any]) -> dict[str, Any]:
@@ -124,8 +142,9 @@ class HoldfastBackend(BaseTaskBackend):
         return given
 
 
-def registered(name: str) -> HoldfastTask[..., Any] | None:
-    """The task of the app with this name."""
-    from ...app import parts_of
-
-    return parts_of(get_app()).registry.tasks.get(name)
+def _imported(path: str) -> Any:
+    try:
+        found = import_string(path)
+    except ImportError:
+        return None
+    return found if isinstance(found, Task) else None

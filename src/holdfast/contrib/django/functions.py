@@ -17,13 +17,13 @@ def task_function(task: Any, alias: str, sender: type) -> Callable[..., Any]:
     func, takes_context = task.func, task.takes_context
 
     def run(ctx: Context, /, *args: Any, **kwargs: Any) -> Any:
-        with _announced(ctx, alias, sender) as running:
+        with _announced(ctx, task, alias, sender) as running:
             given = (TaskContext(task_result=running.result), *args) if takes_context else args
             running.value = normalize_json(func(*given, **kwargs))
         return running.value
 
     async def run_async(ctx: Context, /, *args: Any, **kwargs: Any) -> Any:
-        with _announced(ctx, alias, sender) as running:
+        with _announced(ctx, task, alias, sender) as running:
             given = (TaskContext(task_result=running.result), *args) if takes_context else args
             running.value = normalize_json(await func(*given, **kwargs))
         return running.value
@@ -33,7 +33,7 @@ def task_function(task: Any, alias: str, sender: type) -> Callable[..., Any]:
     ctx = inspect.Parameter("holdfast_context", inspect.Parameter.POSITIONAL_ONLY, annotation=Context)
     made.__signature__ = inspect.Signature([ctx, *(one.replace(annotation=one.empty) for one in own)])
     made.__name__, made.__qualname__, made.__module__ = func.__name__, func.__qualname__, func.__module__
-    made.__doc__, made.__wrapped__ = func.__doc__, func
+    made.__doc__, made.__wrapped__, made.django_task = func.__doc__, func, task
     return made
 
 
@@ -46,9 +46,9 @@ class _Running:
 
 
 @contextmanager
-def _announced(ctx: Context, alias: str, sender: type) -> Generator[_Running]:
+def _announced(ctx: Context, task: Any, alias: str, sender: type) -> Generator[_Running]:
     """Send the signals of a run."""
-    running = _Running(result_of(ctx.job, alias))
+    running = _Running(result_of(task, ctx.job, alias))
     task_started.send(sender, task_result=running.result)
     try:
         yield running

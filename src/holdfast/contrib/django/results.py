@@ -11,12 +11,11 @@ from traceback import format_exception
 from typing import Any
 
 from django.conf import settings
-from django.utils.module_loading import import_string
 from django.utils.timezone import make_naive, now
 
 from ...core.job import State
 from ...views import Job
-from .compat import Task, TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
+from .compat import TaskError, TaskResult, TaskResultStatus
 
 STATUS = {
     State.RUNNING: TaskResultStatus.RUNNING,
@@ -29,14 +28,14 @@ BY_POSITION = "django_args"
 """In the meta of a job: how many arguments were given by position, if the next one was given by name."""
 
 
-def result_of(job: Job, alias: str) -> Any:
-    """The result of a job; TaskResultDoesNotExist if it is not one of `django.tasks`."""
-    task = _task(job, alias)
+def result_of(task: Any, job: Job, alias: str) -> Any:
+    """The result of a job of this task."""
     args, kwargs = _arguments(task, job)
     attempts = [one for one in job.history if one.started_at is not None]
     running = job.state == State.RUNNING
+    later = _time(job.run_at) if job.run_at > job.created_at and not job.failures else None
     result = TaskResult(
-        task=task,
+        task=task.using(priority=-job.priority, queue_name=job.queue, run_after=later, backend=alias),
         id=job.id,
         status=STATUS.get(job.state, TaskResultStatus.READY),
         enqueued_at=_time(job.created_at),
@@ -51,17 +50,6 @@ def result_of(job: Job, alias: str) -> Any:
     )
     object.__setattr__(result, "_return_value", job.result)
     return result
-
-
-def _task(job: Job, alias: str) -> Any:
-    try:
-        task = import_string(job.task)
-    except ImportError:
-        task = None
-    if not isinstance(task, Task):
-        raise TaskResultDoesNotExist(f"job {job.id!r} is not one of django.tasks: its task is {job.task!r}")
-    later = _time(job.run_at) if job.run_at > job.created_at and not job.failures else None
-    return task.using(priority=-job.priority, queue_name=job.queue, run_after=later, backend=alias)
 
 
 def _time(moment: datetime | None) -> datetime | None:
