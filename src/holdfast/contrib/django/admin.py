@@ -13,9 +13,9 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import NoReverseMatch, URLPattern, path, reverse
+from django.urls import NoReverseMatch, path, reverse
 
 from ...app import parts_of
 from ...client.search import Filter, Search
@@ -41,17 +41,19 @@ def _never(*_: object) -> bool:
 class JobAdmin(admin.ModelAdmin):
     """The pages of jobs."""
 
-    def get_urls(self) -> list[URLPattern]:
+    def get_urls(self) -> list[Any]:
         view = self.admin_site.admin_view
         return [
             path("", view(self.changelist_view), name="holdfast_job_changelist"),
             path("<path:object_id>/change/", view(self.job_view), name="holdfast_job_change"),
         ]
 
-    has_add_permission = has_change_permission = has_delete_permission = _never
+    has_add_permission: Any = _never
+    has_change_permission: Any = _never
+    has_delete_permission: Any = _never
 
     @transaction.non_atomic_requests  # a transaction of the request would lock a SQLite file that has the jobs too
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def changelist_view(self, request: Any, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """The newest jobs that match the filters; as POST, an operation on the selected ones."""
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -76,7 +78,7 @@ class JobAdmin(admin.ModelAdmin):
         return self._render(request, "change_list", context | (extra_context or {}))
 
     @transaction.non_atomic_requests
-    def job_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+    def job_view(self, request: Any, object_id: str) -> HttpResponse:
         """One job; as POST, an operation on it."""
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -111,7 +113,7 @@ class JobAdmin(admin.ModelAdmin):
         context = {"title": job.task, "subtitle": job.id, "job": job, "ended": ended, "rows": rows, "texts": texts}
         return self._render(request, "change_form", context)
 
-    def _operate(self, request: HttpRequest, ids: list[str]) -> None:
+    def _operate(self, request: Any, ids: list[str]) -> None:
         """Retry or cancel jobs."""
         action = request.POST.get("action", "")
         if action not in DONE or not self._may(request, action):
@@ -121,7 +123,7 @@ class JobAdmin(admin.ModelAdmin):
                 self.log_change(request, Job(id=id), f"{DONE[action]}.")
                 self.message_user(request, f"{DONE[action]} job {id}.", messages.SUCCESS)
 
-    def _changed(self, request: HttpRequest, action: str, id: str) -> bool:
+    def _changed(self, request: Any, action: str, id: str) -> bool:
         app = get_app()
         before = guard.set(JobPolicy(parts_of(app), frozenset(), frozenset()).check)
         try:
@@ -137,11 +139,11 @@ class JobAdmin(admin.ModelAdmin):
             guard.reset(before)
         return False
 
-    def _may(self, request: HttpRequest, action: str) -> bool:
+    def _may(self, request: Any, action: str) -> bool:
         return request.user.has_perm(f"holdfast.{action}_job")
 
-    def _render(self, request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:
-        request.current_app = self.admin_site.name  # pyright: ignore[reportAttributeAccessIssue]  # Django's own idiom
+    def _render(self, request: Any, template: str, context: dict[str, Any]) -> HttpResponse:
+        request.current_app = self.admin_site.name
         allowed = [action for action in DONE if self._may(request, action)]
         whole = {**self.admin_site.each_context(request), "opts": self.opts, "actions": allowed, "dashboard": _mount()}
         return TemplateResponse(request, f"admin/holdfast/job/{template}.html", whole | context)

@@ -8,13 +8,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 from urllib.parse import quote
 
 from django.conf import settings
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.middleware.csrf import get_token
 from django.utils.html import format_html
 from django.views.decorators.csrf import csrf_protect
@@ -39,7 +40,7 @@ PER_PAGE = (b"etag", b"cache-control", b"content-length")
 @transaction.non_atomic_requests  # a transaction of the request would lock a SQLite file that has the jobs too
 @staff_member_required
 @csrf_protect
-def page(request: HttpRequest) -> HttpResponse:
+def page(request: Any) -> HttpResponse:
     """The dashboard's page."""
     roles = _roles(request)
     if not roles:
@@ -47,14 +48,14 @@ def page(request: HttpRequest) -> HttpResponse:
     reply = _ask(request, "", roles, ())
     header = settings.CSRF_HEADER_NAME.removeprefix("HTTP_").replace("_", "-")
     meta = format_html('<meta name="csrf-token" data-header="{}" content="{}">\n', header, get_token(request))
-    body = reply.body.replace(b"</head>", meta.encode() + b"</head>", 1)
+    body = reply.body.replace(b"</head>", str(meta).encode() + b"</head>", 1)
     kept = [(name, value) for name, value in reply.headers if name not in PER_PAGE]
     return _response(Reply(reply.status, [*kept, (b"cache-control", b"no-store")], body))
 
 
 @transaction.non_atomic_requests
 @csrf_protect
-def resource(request: HttpRequest, path: str) -> HttpResponse:
+def resource(request: Any, path: str) -> HttpResponse:
     """A file of the dashboard, or an answer of the HTTP API."""
     roles = _roles(request)
     if not roles:  # a redirect to the login page would be of no use to a script
@@ -64,7 +65,7 @@ def resource(request: HttpRequest, path: str) -> HttpResponse:
     return _response(_ask(request, path, roles, PASSED_ON))
 
 
-def _roles(request: HttpRequest) -> frozenset[str]:
+def _roles(request: Any) -> frozenset[str]:
     """The roles of the user, by permission; none for users who are not staff."""
     user = request.user
     if not (user.is_active and user.is_staff and user.has_perm("holdfast.view_job")):
@@ -72,7 +73,7 @@ def _roles(request: HttpRequest) -> frozenset[str]:
     return frozenset({"read", "operate"} if user.has_perm("holdfast.operate") else {"read"})
 
 
-def _ask(request: HttpRequest, path: str, roles: frozenset[str], passed_on: tuple[str, ...]) -> Reply:
+def _ask(request: Any, path: str, roles: frozenset[str], passed_on: tuple[str, ...]) -> Reply:
     headers = {name: value for name in passed_on if (value := request.headers.get(name))}
     headers["Host"] = request.get_host()
     scope = {
