@@ -15,10 +15,18 @@ from ...tasks.options import JOB_OPTIONS, TASK_OPTIONS
 from ...tasks.task import Task as HoldfastTask
 from ...views import Job
 from . import get_app
-from .compat import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_enqueued
+from .compat import (
+    BaseTaskBackend,
+    InvalidTask,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_enqueued,
+)
 from .configuration import current
 from .functions import task_function
-from .results import positions, result_of
+from .results import meta_of, result_of
 
 KNOWN = {*TASK_OPTIONS, *JOB_OPTIONS} - {"name", "payload", "codec", "batch", "wait", "queue", "priority", "at"}
 """Options of Holdfast that a task may have; others are Django's, or need types, which `django.tasks` does not have."""
@@ -66,6 +74,7 @@ class HoldfastBackend(BaseTaskBackend):
     def validate_task(self, task: Any) -> None:
         """As Django does; and declare the task on the app."""
         super().validate_task(task)
+        self._given(task)
         self.app_task(task)
 
     def enqueue(self, task: Any, args: Iterable[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -85,12 +94,17 @@ class HoldfastBackend(BaseTaskBackend):
             errors=[],
             worker_ids=[],
         )
-        options = self._job_options(task, positions(task, result.args, result.kwargs))
-        using = self.app_task(task).using(**options)
-        handle = using.sync.enqueue(*result.args, **result.kwargs)
+        using = self.app_task(task).using(**self._job_options(result)).sync
+        if current().immediate:  # it runs now
+            runtime = parts_of(get_app()).runtime
+            object.__setattr__(result, "id", runtime.entropy.uuid7(runtime.clock.now()))
+            task_enqueued.send(type(self), task_result=result)
+            handle = using.using(id=result.id).enqueue(*result.args, **result.kwargs)
+            return self.get_result(handle.id)
+        handle = using.enqueue(*result.args, **result.kwargs)
         object.__setattr__(result, "id", handle.id)
         task_enqueued.send(type(self), task_result=result)
-        return self.get_result(handle.id) if current().immediate else result
+        return result
 
     def get_result(self, result_id: str) -> Any:
         """The result of a job of `django.tasks`."""
@@ -130,15 +144,17 @@ class HoldfastBackend(BaseTaskBackend):
             )
         return given
 
-    def _job_options(self, task: Any, meta: dict[str, Any]) -> dict[str, Any]:
+    def _job_options(self, result: Any) -> dict[str, Any]:
         """The options of one call. Django's priorities are higher first, and Holdfast's lower first."""
+        task = result.task
         given = {name: value for name, value in self._given(task).items() if name in JOB_OPTIONS}
         if callable(given.get("retry")):  # a rule of the task, which cannot be stored
             del given["retry"]
         given |= {"queue": task.queue_name, "priority": -task.priority}
-        given["meta"] = {**given.get("meta", {}), **meta}
         if task.run_after is not None:
             given["at"] = make_aware(task.run_after) if is_naive(task.run_after) else task.run_after
+        if meta := meta_of(result):
+            given["meta"] = {**given.get("meta", {}), **meta}
         return given
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from django.core import checks
-from django.db import connections
 
 from ...core.errors import ConfigError, HoldfastError, MissingExtra
-from .configuration import current
+from .configuration import current, database_settings
 from .connections import store_file
 
 
@@ -45,35 +45,33 @@ def check_sqlite(**_: object) -> list[checks.CheckMessage]:
         return []
     from ...store.sqlite import version
 
-    shared = [alias for alias, one in connections.settings.items() if _is_file(one, str(file))]
-    found: list[checks.CheckMessage] = []
-    for alias in shared:
-        if connections.settings[alias]["OPTIONS"].get("transaction_mode") != "IMMEDIATE":
-            found.append(
-                checks.Warning(
-                    f"transactions of the database {alias!r} begin without SQLite's write lock, and the store of Holdfast"
-                    " is in the same file: a transaction that reads first may fail with 'database is locked'",
-                    hint=f"Set DATABASES[{alias!r}]['OPTIONS'] = {{'transaction_mode': 'IMMEDIATE'}}.",
-                    id="holdfast.W001",
-                )
-            )
+    databases = database_settings()
+    shared = [alias for alias, one in databases.items() if _is_file(one, file)]
+    found: list[checks.CheckMessage] = [
+        checks.Warning(
+            f"transactions of the database {alias!r} begin without SQLite's write lock, and the store of Holdfast is in"
+            " the same file: a transaction that reads first may fail with 'database is locked'",
+            hint=f"Set DATABASES[{alias!r}]['OPTIONS'] = {{'transaction_mode': 'IMMEDIATE'}}.",
+            id="holdfast.W001",
+        )
+        for alias in shared
+        if databases[alias]["OPTIONS"].get("transaction_mode") != "IMMEDIATE"
+    ]
     if shared and version.has_reset_bug():
         found.append(
             checks.Warning(
                 f"SQLite {version.sqlite3.sqlite_version} may lose commits when two programs write to {file} and one of"
                 " them makes checkpoints. Django's connections make none, but other programs do",
-                hint="Let no other program write to the file, or upgrade SQLite to 3.51.3, or give Holdfast a file of its"
-                " own: HOLDFAST = {'URL': 'sqlite:////path/jobs.db'}. Jobs are then stored after the commit.",
+                hint="Let no other program write to it, or upgrade SQLite to 3.51.3, or give Holdfast its own file:"
+                " HOLDFAST = {'URL': 'sqlite:////path/jobs.db'}. Jobs are then stored after the commit.",
                 id="holdfast.W002",
             )
         )
     return found
 
 
-def _is_file(database: dict[str, Any], file: str) -> bool:
-    from pathlib import Path
-
-    return "sqlite" in database["ENGINE"] and str(Path(str(database["NAME"])).resolve()) == file
+def _is_file(database: dict[str, Any], file: Path) -> bool:
+    return "sqlite" in database["ENGINE"] and Path(str(database["NAME"])).resolve() == file
 
 
 def check_tables(databases: Sequence[str] | None = None, **_: object) -> list[checks.CheckMessage]:
@@ -88,5 +86,5 @@ def check_tables(databases: Sequence[str] | None = None, **_: object) -> list[ch
         return [checks.Warning(f"the tables of Holdfast cannot be checked: {error}", id="holdfast.W004")]
     if not versions:
         return []
-    what = f"the store of Holdfast lacks the schema version{'s' if len(versions) > 1 else ''} {', '.join(map(str, versions))}"
+    what = f"tables of Holdfast are missing or old: schema version {', '.join(map(str, versions))} is not applied"
     return [checks.Warning(what, hint="Run `manage.py migrate`.", id="holdfast.W003")]

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 import django
 
-if django.VERSION >= (6, 0):
-    from django.tasks import TaskContext, TaskResult, TaskResultStatus
-    from django.tasks.backends.base import BaseTaskBackend
-    from django.tasks.base import Task, TaskError
-    from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
-    from django.tasks.signals import task_enqueued, task_finished, task_started
-    from django.utils.json import normalize_json
-else:
-    from django_tasks import TaskContext, TaskResult, TaskResultStatus
-    from django_tasks.backends.base import BaseTaskBackend
-    from django_tasks.base import Task, TaskError
-    from django_tasks.exceptions import InvalidTaskError as InvalidTask
-    from django_tasks.exceptions import TaskResultDoesNotExist
-    from django_tasks.signals import task_enqueued, task_finished, task_started
-    from django_tasks.utils import normalize_json
+_six = django.VERSION[0] >= 6
+_tasks = "django.tasks" if _six else "django_tasks"
+_base: Any = import_module(f"{_tasks}.base")
+_exceptions: Any = import_module(f"{_tasks}.exceptions")
+_signals: Any = import_module(f"{_tasks}.signals")
 
-__all__ = [
-    "BaseTaskBackend",
-    "InvalidTask",
-    "Task",
-    "TaskContext",
-    "TaskError",
-    "TaskResult",
-    "TaskResultDoesNotExist",
-    "TaskResultStatus",
-    "normalize_json",
-    "task_enqueued",
-    "task_finished",
-    "task_started",
-]
+BaseTaskBackend: Any = import_module(f"{_tasks}.backends.base").BaseTaskBackend
+Task: Any = _base.Task
+TaskContext: Any = _base.TaskContext
+TaskError: Any = _base.TaskError
+TaskResult: Any = _base.TaskResult
+TaskResultStatus: Any = _base.TaskResultStatus
+InvalidTask: Any = getattr(_exceptions, "InvalidTask", None) or _exceptions.InvalidTaskError  # its name until 0.12
+TaskResultDoesNotExist: Any = _exceptions.TaskResultDoesNotExist
+task_enqueued, task_started, task_finished = _signals.task_enqueued, _signals.task_started, _signals.task_finished
+normalize_json: Any = import_module("django.utils.json" if _six else "django_tasks.utils").normalize_json

@@ -40,13 +40,12 @@ class Configuration(msgspec.Struct, frozen=True):
     @property
     def database_settings(self) -> dict[str, Any]:
         """The settings of the database; in a test, those of the test database."""
-        try:
-            return connections.settings[self.database]
-        except KeyError:
+        known = database_settings()
+        if self.database not in known:
             raise ConfigError(
-                f"HOLDFAST['DATABASE'] is {self.database!r}, which is not in DATABASES: name one of"
-                f" {', '.join(connections.settings)}"
-            ) from None
+                f"HOLDFAST['DATABASE'] is {self.database!r}, which is not in DATABASES: name one of {', '.join(known)}"
+            )
+        return known[self.database]
 
     @property
     def in_database(self) -> bool:
@@ -77,15 +76,16 @@ class Configuration(msgspec.Struct, frozen=True):
         if self._vendor == "sqlite":
             return "memory://" if self.in_memory else self._with_parameters(f"sqlite:///{self._file()}")
         raise ConfigError(
-            f"Holdfast has no store for the database {self.database!r} ({self._vendor}): set HOLDFAST['URL'] to a store,"
-            " such as redis://… or sqlite:///…"
+            f"Holdfast has no store for the database {self.database!r} ({self._vendor}): set HOLDFAST['URL'] to a"
+            " store, such as redis://… or sqlite:///…"
         )
 
     def _file(self) -> str:
         name = str(self.database_settings["NAME"])
         if name.startswith("file:"):
             raise ConfigError(
-                f"the database {self.database!r} is named by a URI ({name}): name its file itself, or set HOLDFAST['URL']"
+                f"the database {self.database!r} is named by a URI ({name}): name its file itself, or set"
+                " HOLDFAST['URL']"
             )
         return quote(name)
 
@@ -93,6 +93,12 @@ class Configuration(msgspec.Struct, frozen=True):
         if not self.parameters:
             return url
         return f"{url}{'&' if '?' in url else '?'}{urlencode(self.parameters)}"
+
+
+def database_settings() -> dict[str, dict[str, Any]]:
+    """`DATABASES`, by alias."""
+    handler: Any = connections
+    return handler.settings
 
 
 @cache

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from ...tasks.context import Context
+from ...tasks.context import Context, Snooze
 from .compat import TaskContext, normalize_json, task_finished, task_started
 from .results import ended, result_of
 
@@ -52,7 +52,8 @@ def _announced(ctx: Context, task: Any, alias: str, sender: type) -> Generator[_
     task_started.send(sender, task_result=running.result)
     try:
         yield running
-    except Exception as error:
-        task_finished.send(sender, task_result=ended(running.result, error=error))
+    except (Exception, SystemExit) as error:
+        if not isinstance(error, Snooze):
+            task_finished.send(sender, task_result=ended(running.result, error=error))
         raise
     task_finished.send(sender, task_result=ended(running.result, value=running.value))

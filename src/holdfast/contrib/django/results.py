@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from traceback import format_exception
 from typing import Any
@@ -24,8 +24,8 @@ STATUS = {
     State.CANCELLED: TaskResultStatus.FAILED,
 }
 """Every other state is READY: the job waits for its time, a limit or its next attempt."""
-BY_POSITION = "django_args"
-"""In the meta of a job: how many arguments were given by position, if the next one was given by name."""
+META = "django"
+"""In the meta of a job: `args`, how many arguments were given by position; `run_after`."""
 
 
 def result_of(task: Any, job: Job, alias: str) -> Any:
@@ -33,9 +33,15 @@ def result_of(task: Any, job: Job, alias: str) -> Any:
     args, kwargs = _arguments(task, job)
     attempts = [one for one in job.history if one.started_at is not None]
     running = job.state == State.RUNNING
-    later = _time(job.run_at) if job.run_at > job.created_at and not job.failures else None
+    after = job.meta.get(META, {}).get("run_after")
     result = TaskResult(
-        task=task.using(priority=-job.priority, queue_name=job.queue, run_after=later, backend=alias),
+        task=replace(
+            task,
+            priority=-job.priority,
+            queue_name=job.queue,
+            backend=alias,
+            run_after=None if after is None else datetime.fromisoformat(after),
+        ),
         id=job.id,
         status=STATUS.get(job.state, TaskResultStatus.READY),
         enqueued_at=_time(job.created_at),
@@ -62,17 +68,24 @@ def _positional(task: Any) -> list[str]:
     return [one.name for one in own if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
 
 
-def positions(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, int]:
-    """The meta that tells how many arguments a call gave by position: a job has them all by name."""
-    names = _positional(task)
-    given = names[: len(args)]
-    return {} if len(given) == len(names) or names[len(given)] not in kwargs else {BY_POSITION: len(given)}
+def meta_of(result: Any) -> dict[str, Any]:
+    """The meta of a job: what a result tells, but a job does not have. Usually empty.
+
+    A job has all arguments by name, and its due time changes with each retry.
+    """
+    names, by_position = _positional(result.task), len(result.args)
+    meta: dict[str, Any] = {}
+    if by_position < len(names) and names[by_position] in result.kwargs:
+        meta["args"] = by_position
+    if result.task.run_after is not None:
+        meta["run_after"] = result.task.run_after.isoformat()
+    return {META: meta} if meta else {}
 
 
 def _arguments(task: Any, job: Job) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of a job, by position and by name, as the call gave them."""
     kwargs = dict(job.payload)
-    names = [name for name in _positional(task) if name in kwargs][: job.meta.get(BY_POSITION)]
+    names = [name for name in _positional(task) if name in kwargs][: job.meta.get(META, {}).get("args")]
     return [*(kwargs.pop(name) for name in names), *kwargs.pop("*", [])], kwargs
 
 

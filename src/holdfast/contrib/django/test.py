@@ -69,7 +69,9 @@ def _observed(app: Holdfast) -> Generator[None]:
                     callback()
 
     def find() -> OpenTransaction | None:
-        return OpenTransaction(current().database, bound=False) if _own_blocks(connections[current().database]) else None
+        return (
+            OpenTransaction(current().database, bound=False) if _own_blocks(connections[current().database]) else None
+        )
 
     vars(connection)["savepoint_commit"] = commit_and_store
     enqueue.find_transaction = find

@@ -7,4 +7,4 @@ from ..schema import MigrateStore
 
 class Migration(migrations.Migration):
     atomic = False
-    operations = [MigrateStore()]
+    operations = (MigrateStore(),)

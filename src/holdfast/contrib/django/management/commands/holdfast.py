@@ -27,7 +27,7 @@ class Command(BaseCommand):
         """For `call_command("holdfast", "status")`."""
         parser.add_argument("arguments", nargs="*")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *_: Any, **options: Any) -> None:
         """For `call_command`."""
         self.run_from_argv([sys.argv[0], "holdfast", *options["arguments"]])
 
