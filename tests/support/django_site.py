@@ -29,6 +29,7 @@ class Site:
         self.environment = {
             **kept,
             "SHOP_FILE": str(folder / "shop.sqlite3"),
+            "DJANGO_SETTINGS_MODULE": "config.settings",
             "PYTHONPATH": str(ROOT / "tests" / "contrib"),
         }
         if postgres is not None:
