@@ -42,7 +42,7 @@ def test_the_dashboard_and_the_admin_in_a_browser(server: str, tmp_path: Path):
 
     site = Site(tmp_path)
     site.manage("migrate")
-    site.manage("shell", "-c", SETUP)
+    site.shell(SETUP)
     with site.serving(*SERVERS[server]) as address, browsers.browser() as launched:
         expect.set_options(timeout=60_000)
         page = launched.new_context().new_page()

@@ -39,7 +39,7 @@ assert Client(headers={"Host": "localhost"}).post("/", {"item": "lamp", "email":
 @pytest.mark.extended
 def test_an_order_of_the_site_is_confirmed_by_a_worker_process(site: Site):
     site.manage("migrate")
-    site.manage("shell", "-c", ORDER)
+    site.shell(ORDER)
     site.manage("holdfast", "worker", "start", "--foreground", "--drain")
     unconfirmed = "from shop.models import Order; print(Order.objects.filter(confirmed_at=None).count(), 'left')"
-    assert "0 left" in site.manage("shell", "-c", unconfirmed)
+    assert "0 left" in site.shell(unconfirmed)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -12,46 +10,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .django_project import Project
 from .ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-PROJECT = ROOT / "examples" / "django"
 START_LIMIT = 120.0
 
 
 class Site:
     """The project on one database: a Postgres URL, or else a SQLite file in a folder."""
 
-    def __init__(self, folder: Path, postgres: str | None = None) -> None:
-        kept = {
-            name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "SHOP_", "DJANGO_"))
-        }
-        self.environment = {
-            **kept,
-            "SHOP_FILE": str(folder / "shop.sqlite3"),
-            "DJANGO_SETTINGS_MODULE": "config.settings",
-            "PYTHONPATH": str(ROOT / "tests" / "contrib"),
-        }
-        if postgres is not None:
-            self.environment["SHOP_DATABASE"] = postgres
+    def __init__(self, folder: Path, postgres: str = "") -> None:
+        self._project = Project(
+            ROOT / "examples" / "django",
+            DJANGO_SETTINGS_MODULE="config.settings",
+            PYTHONPATH=str(ROOT / "tests" / "contrib"),
+            SHOP_FILE=str(folder / "shop.sqlite3"),
+            SHOP_DATABASE=postgres,
+        )
+        self.manage, self.shell = self._project.manage, self._project.shell
         self._log = folder / "server.log"
 
-    def manage(self, *words: str) -> str:
-        """What `manage.py` prints; fails with it where the command fails."""
-        command = [sys.executable, "-W", "error", "manage.py", *words]
-        done = subprocess.run(command, cwd=PROJECT, env=self.environment, text=True, capture_output=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
     @contextmanager
-    def serving(self, *command: str) -> Iterator[str]:
-        """The address of a server, started by a module with arguments in which PORT is the port."""
+    def serving(self, *words: str) -> Iterator[str]:
+        """The address of a server: a module and its arguments, in which PORT is the port."""
         port = str(free_port())
-        words = [word.replace("PORT", port) for word in command]
         with self._log.open("wb") as log:
-            server = subprocess.Popen(
-                [sys.executable, "-m", *words], cwd=PROJECT, env=self.environment, stdout=log, stderr=log
-            )
+            server = self._project.start("-m", *(word.replace("PORT", port) for word in words), log=log)
         address = f"http://127.0.0.1:{port}"
         try:
             deadline = time.monotonic() + START_LIMIT
