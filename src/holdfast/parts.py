@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -117,7 +118,11 @@ class Parts:
     def configure(self, find_url: Callable[[], str], settings: Mapping[str, Any]) -> None:
         """Take the store and the settings of a framework, instead of all before; closes the app if it is open."""
         combine(dict(settings), {}, {})
-        self.runtime.close_blocking()
+        here = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  # no error to catch
+        if here is not None and self.runtime.live_loop() is here:
+            self.runtime.disconnect()  # on this loop, which cannot wait
+        else:
+            self.runtime.close_blocking()
         self._given.clear()
         self._given.update(settings)
         self._find_url = find_url

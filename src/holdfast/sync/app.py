@@ -53,7 +53,6 @@ class SyncApp:
         self._claims = claims
         self._run = runs_on(runtime)
         self._enqueue = SyncEnqueue(self._run, runtime, enqueue)
-        self._find_transaction = lambda: enqueue.find_transaction()  # which a framework sets later
 
     def __enter__(self) -> Self:
         self._run(self._runtime.opened)
@@ -122,7 +121,7 @@ class SyncApp:
 
     def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> SyncFlowHandle:
         """Store and start all jobs of a flow, or none. With an `id` the call can be repeated."""
-        transaction = self._find_transaction()
+        transaction = self._enqueue.find_transaction()
         if transaction is None:
             return self.wrap_flow(self._run(self._of.flows.enqueue, flow, id))
         id = id or self._runtime.entropy.uuid7(self._runtime.clock.now())

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from ..client.claims import Claim
-from ..client.enqueue import Enqueue
+from ..client.enqueue import Enqueue, OpenTransaction
 from ..client.runtime import Runtime
 from ..core.errors import InvalidJob
 from ..core.job import NewJob
@@ -55,6 +55,10 @@ class SyncEnqueue:
         self._runtime = runtime
         self._enqueue = enqueue
 
+    def find_transaction(self) -> OpenTransaction | None:
+        """The transaction that a framework has opened around the caller."""
+        return self._enqueue.find_transaction()
+
     def call(
         self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> SyncHandle[R]:
@@ -66,7 +70,7 @@ class SyncEnqueue:
 
     def many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[SyncHandle[Any]]:
         """Store many calls. They are taken from the iterable, and encoded, on the caller's thread."""
-        transaction = self._enqueue.find_transaction()
+        transaction = self.find_transaction()
         if transaction is not None:
             self._enqueue.check_bound(transaction.connection)
         many = self.run(self._enqueue.many_calls, calls)
@@ -95,7 +99,7 @@ class SyncEnqueue:
         """Make a job and store it; in the user's own transaction on this thread, which owns its connection."""
         refuse_blocking()
         enqueue, connection, session = self._enqueue, options.connection, self._runtime.live_session()
-        transaction = enqueue.find_transaction() if connection is None else None
+        transaction = self.find_transaction() if connection is None else None
         if transaction is not None and not options.replace:
             connection = transaction.connection
         if session is None:

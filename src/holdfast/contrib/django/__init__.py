@@ -24,13 +24,18 @@ def get_app() -> Holdfast:
 
     Needs configured settings, but no loaded apps. The store is found at the first use.
     """
-    found = globals().get("app")
+    found = made_app()
     if found is None:
         from .process_app import make
 
         with _making:
-            found = globals().get("app") or globals().setdefault("app", make())  # a child process loads it by this name
+            found = made_app() or globals().setdefault("app", make())  # a child process loads it by this name
     return found
+
+
+def made_app() -> Holdfast | None:
+    """The app of this process, if something has used it."""
+    return globals().get("app")
 
 
 def __getattr__(name: str) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.apps import AppConfig
 from django.core.signals import setting_changed
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
+
+from . import made_app
 
 
 class HoldfastConfig(AppConfig):
@@ -24,16 +24,10 @@ class HoldfastConfig(AppConfig):
         setting_changed.connect(_reconfigure, dispatch_uid="holdfast.settings")
         post_migrate.connect(_migrate, sender=self, dispatch_uid="holdfast.migrate")
         checks.register()
-        if (app := _made_app()) is not None:
+        if (app := made_app()) is not None:
             from .process_app import discover
 
             discover(app)
-
-
-def _made_app() -> Any:
-    from .. import django as package
-
-    return vars(package).get("app")
 
 
 def _reconfigure(setting: str, **_: object) -> None:
@@ -42,7 +36,7 @@ def _reconfigure(setting: str, **_: object) -> None:
         from . import configuration
 
         configuration.current.cache_clear()
-        if (app := _made_app()) is not None:
+        if (app := made_app()) is not None:
             from .process_app import configure
 
             configure(app)

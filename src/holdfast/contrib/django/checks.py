@@ -76,7 +76,7 @@ def _is_file(database: dict[str, Any], file: Path) -> bool:
 
 def check_tables(databases: Sequence[str] | None = None, **_: object) -> list[checks.CheckMessage]:
     """The store has the tables of this version."""
-    if current().database not in (databases or ()) or check_settings():
+    if not databases or check_settings() or current().database not in databases:
         return []
     from .schema import missing
 

@@ -12,6 +12,7 @@ from django.db import connections
 
 from ...core.url import split
 from ...tasks.task import Task
+from . import made_app
 from .configuration import current
 
 
@@ -68,9 +69,8 @@ def close_before_drop(connection: Any, **_: object) -> None:
     destroy = creation.destroy_test_db
 
     def close_and_destroy(*args: Any, **kwargs: Any) -> None:
-        from . import get_app
-
-        get_app().sync.close()
+        if (app := made_app()) is not None:
+            app.sync.close()
         destroy(*args, **kwargs)
 
     vars(creation)["destroy_test_db"] = close_and_destroy

@@ -10,6 +10,7 @@ from asgiref.sync import async_to_sync
 from django.db import connections
 
 from ...app import Holdfast, parts_of
+from ...core.errors import ConfigError
 from ...testing import Bench, inline, on_memory
 from . import get_app
 from .configuration import current
@@ -25,6 +26,11 @@ def bench() -> Generator[Bench]:
     `atomic()` block of the code under test ends, unless it rolls back.
     """
     app = get_app()
+    if current().immediate:
+        raise ConfigError(
+            "HOLDFAST['IMMEDIATE'] is on, so that jobs run where they are enqueued: for a bench, switch it off with"
+            " @override_settings(HOLDFAST={})"
+        )
     with on_memory(app) as made, _in_callers_thread(app), _observed(app):
         yield made
 
@@ -46,12 +52,13 @@ def _in_callers_thread(app: Holdfast) -> Generator[None]:
         fn, args, is_async = unpacked(task, args)
         return (async_to_sync(fn) if is_async else fn), args, False
 
+    hooks = app.around_call
     vars(registry)["unpacked"] = plain
-    app.around_call.remove(around_call)
+    app.around_call = [hook for hook in hooks if hook is not around_call]
     try:
         yield
     finally:
-        app.around_call.insert(0, around_call)
+        app.around_call = hooks
         del vars(registry)["unpacked"]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import pickle
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from unittest import mock
 
 from django.test import SimpleTestCase, TransactionTestCase, override_settings
@@ -21,7 +21,7 @@ from store import tasks
 from store.helpers import empty, work
 from store.models import Order
 
-LATER = datetime(2100, 1, 1, tzinfo=timezone.utc)
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 class Declaring(SimpleTestCase):
@@ -44,7 +44,7 @@ class Declaring(SimpleTestCase):
             tasks.confirm.using(timeout=-1).enqueue(1)
 
     def test_an_unknown_queue_and_a_wrong_priority_are_refused(self):
-        for wrong in ({"queue_name": "elsewhere"}, {"priority": 101}, {"run_after": datetime(2100, 1, 1)}):
+        for wrong in ({"queue_name": "elsewhere"}, {"priority": 101}, {"run_after": LATER.replace(tzinfo=None)}):
             with self.subTest(wrong), self.assertRaises(InvalidTask):
                 tasks.confirm.using(**wrong)
 
@@ -163,5 +163,5 @@ class Running(TransactionTestCase):
     def test_other_settings_of_the_backend(self):
         with self.assertRaises(InvalidTask):
             tasks.mail.enqueue(self.order.pk)
-        past = datetime(2000, 1, 1, tzinfo=timezone.utc)
+        past = datetime(2000, 1, 1, tzinfo=UTC)
         self.assertEqual(self.ran(tasks.confirm.using(run_after=past).enqueue(self.order.pk)).status, "SUCCESSFUL")

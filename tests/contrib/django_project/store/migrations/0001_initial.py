@@ -3,7 +3,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     initial = True
-    operations = [
+    operations = (
         migrations.CreateModel(
             "Order",
             [
@@ -11,5 +11,5 @@ class Migration(migrations.Migration):
                 ("item", models.CharField(max_length=100)),
                 ("state", models.CharField(default="new", max_length=100)),
             ],
-        )
-    ]
+        ),
+    )
