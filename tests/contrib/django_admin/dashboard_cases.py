@@ -17,11 +17,13 @@ from .users import ALL, user
 SITE = "/dashboard/"
 
 
+def routes():
+    """Every route, with its role, and with an example for each parameter."""
+    return [(one.role, one.method, SITE + re.sub(r"{\w+}", "x", one.path[1:])) for one in Service(app).endpoints]
+
+
 def writes():
-    """Every route that is not for reading, with its role, and with an example for each parameter."""
-    for one in Service(app).endpoints:
-        if one.method != "GET":
-            yield one.role, one.method, SITE + re.sub(r"{\w+}", "x", one.path[1:])
+    return [route for route in routes() if route[1] != "GET"]
 
 
 class DashboardTests(TestCase):
@@ -33,8 +35,8 @@ class DashboardTests(TestCase):
         self.client = Client(**options)
         self.client.force_login(user("ada", *permissions, staff=staff))
 
-    def call(self, method, path, **headers):
-        return self.client.generic(method, path, "{}", "application/json", headers=headers)
+    def call(self, method, path, body="{}", **headers):
+        return self.client.generic(method, path, body, "application/json", headers=headers)
 
     def problem(self, answer):
         assert answer["Content-Type"] == "application/problem+json"
@@ -80,6 +82,20 @@ class DashboardTests(TestCase):
                 assert self.problem(self.call(method, path)) == "forbidden", path
         assert self.call("POST", f"{SITE}v1/jobs/{self.id}/cancel").status_code == 200
         assert app.sync.job(self.id).state == "cancelled"
+        retried = self.call("POST", f"{SITE}v1/bulk", '{"action": "retry", "filter": {"state": ["cancelled"]}}')
+        assert retried.json()["changed"] == 1
+        night = '{"cron": "0 3 * * *", "type": "confirm", "payload": {"order_id": 1}}'
+        assert self.call("PUT", f"{SITE}v1/schedules/night", night).status_code == 200
+        assert self.call("POST", f"{SITE}v1/schedules/night/run").status_code == 200
+        shell = night.replace("confirm", "shell")
+        assert self.problem(self.call("PUT", f"{SITE}v1/schedules/shell", shell)) == "shell-refused"
+
+    def test_no_route_that_an_operator_may_use_fails_on_the_loop_of_the_service(self):
+        self.log_in("view_job", "operate")
+        for role, method, path in routes():
+            if role in ("read", "operate", None):
+                answer = self.call(method, path) if method != "GET" else self.client.get(path)
+                assert answer.status_code < 500, (method, path, answer.content)
 
     def test_a_write_needs_the_csrf_token_of_the_page_and_the_own_origin(self):
         self.log_in("view_job", "operate", enforce_csrf_checks=True)
