@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 from ..client.claims import Claim
 from ..client.enqueue import Enqueue, OpenTransaction
 from ..client.runtime import Runtime
-from ..core.errors import InvalidJob
+from ..core.errors import HoldfastError, InvalidJob
 from ..core.job import NewJob
 from ..core.settings import Settings
 from ..store.callers import refuse_blocking
@@ -71,18 +71,24 @@ class SyncEnqueue:
     def many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[SyncHandle[Any]]:
         """Store many calls. They are taken from the iterable, and encoded, on the caller's thread."""
         transaction = self.find_transaction()
-        if transaction is not None:
-            self._enqueue.check_bound(transaction.connection)
+        if transaction is not None and transaction.connection is not None:
+            drive(self._enqueue.check_bound(transaction.connection))
         many = self.run(self._enqueue.many_calls, calls)
         while jobs := many.next_page():
             if transaction is None:
                 self.run(self._enqueue.store_page, many, jobs)
             elif transaction.connection is None:
-                transaction.on_commit(partial(self.run, self._enqueue.insert_all, jobs))
+                transaction.on_commit(partial(self._insert_all, jobs))
                 many.answered([job.id for job in jobs])
             else:
                 many.answered(drive(self._enqueue.insert_all_bound(transaction.connection, jobs)))
         return [SyncHandle(self.run, handle) for handle in many.handles(self._enqueue.handles)]
+
+    def _insert_all(self, jobs: Sequence[NewJob]) -> None:
+        """Store jobs of many calls after the commit of a transaction; raises the first error."""
+        for answer in self.run(self._enqueue.insert_all, jobs):
+            if isinstance(answer, HoldfastError):
+                raise answer
 
     def handle(self, id: str) -> SyncHandle[Any]:
         """A handle on a job, from its id."""

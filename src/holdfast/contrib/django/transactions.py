@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from django.db import connections, transaction
 
@@ -27,7 +26,7 @@ class OpenTransaction:
 
     def __init__(self, alias: str, *, bound: bool) -> None:
         self._alias = alias
-        self.connection = driver_connection(connections[alias]) if bound else None
+        self.connection = connections[alias] if bound else None
 
     def on_commit(self, store: Callable[[], object]) -> None:
         """Store jobs after the commit of the outermost block."""
@@ -40,9 +39,3 @@ def find_transaction() -> OpenTransaction | None:
     if found.immediate or not connections[found.database].in_atomic_block:
         return None
     return OpenTransaction(found.database, bound=found.in_database)
-
-
-def driver_connection(connection: Any) -> Any:
-    """The `sqlite3` or psycopg connection of a Django connection."""
-    connection.ensure_connection()
-    return connection.connection

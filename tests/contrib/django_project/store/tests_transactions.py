@@ -58,7 +58,7 @@ class Transactions(TransactionTestCase):
         if not current().in_database:
             return  # the store is another one
         with self.assertRaises(Undo), transaction.atomic():
-            tasks.count.using(connection=connection.connection).sync.enqueue("lamp")
+            tasks.count.using(connection=connection).sync.enqueue("lamp")
             raise Undo
         self.assertEqual(self.stored(), 0)
 
