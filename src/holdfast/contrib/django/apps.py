@@ -44,6 +44,9 @@ def _reconfigure(setting: str, **_: object) -> None:
 
 def _migrate(using: str, **_: object) -> None:
     """Create the tables also where the migrations are switched off, as in some tests."""
+    from . import configuration
     from .schema import migrate
 
     migrate(using)
+    if configuration.current().in_memory:
+        _reconfigure("DATABASES")  # `flush` has emptied the database of a test: begin with an empty store, too

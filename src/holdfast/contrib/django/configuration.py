@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -72,24 +73,25 @@ class Configuration(msgspec.Struct, frozen=True):
         if self.url is not None:
             return self.url
         if self._vendor == "postgresql":
-            return self._with_parameters(_postgres(self.database_settings))
+            return self.with_parameters(postgres_url(self.database_settings))
         if self._vendor == "sqlite":
-            return "memory://" if self.in_memory else self._with_parameters(f"sqlite:///{self._file()}")
+            return (
+                "memory://" if self.in_memory else self.with_parameters(self.file_url(self.database_settings["NAME"]))
+            )
         raise ConfigError(
             f"Holdfast has no store for the database {self.database!r} ({self._vendor}): set HOLDFAST['URL'] to a"
             " store, such as redis://… or sqlite:///…"
         )
 
-    def _file(self) -> str:
-        name = str(self.database_settings["NAME"])
-        if name.startswith("file:"):
-            raise ConfigError(
-                f"the database {self.database!r} is named by a URI ({name}): name its file itself, or set"
-                " HOLDFAST['URL']"
-            )
-        return quote(name)
+    @staticmethod
+    def file_url(name: str | Path) -> str:
+        """The URL of a SQLite database."""
+        if str(name).startswith("file:"):
+            raise ConfigError(f"the database is named by a URI ({name}): name its file itself, or set HOLDFAST['URL']")
+        return f"sqlite:///{quote(str(name))}"
 
-    def _with_parameters(self, url: str) -> str:
+    def with_parameters(self, url: str) -> str:
+        """A URL of the database, with the parameters of the setting."""
         if not self.parameters:
             return url
         return f"{url}{'&' if '?' in url else '?'}{urlencode(self.parameters)}"
@@ -121,7 +123,7 @@ def current() -> Configuration:
     return made
 
 
-def _postgres(database: Mapping[str, Any]) -> str:
+def postgres_url(database: Mapping[str, Any]) -> str:
     """The URL of a database with the engine of Postgres."""
     options = {name: value for name, value in database["OPTIONS"].items() if name in PASSED_ON}
     host = str(database["HOST"] or "")
