@@ -65,6 +65,7 @@ def test_the_dashboard_and_the_admin_in_a_browser(server: str, store: str, tmp_p
         expect(page.locator(".page h1")).to_be_visible()
         page.goto(f"{address}/dashboard/#/jobs?state=queued")
         expect(page.locator("[data-row]")).to_have_count(1)
+        expect(page.get_by_role("alert")).to_have_count(0)
 
         viewer = launched.new_context().new_page()
         log_in(viewer, address, "viewer")

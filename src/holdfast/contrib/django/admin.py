@@ -27,6 +27,7 @@ from . import get_app
 from .models import Job
 
 PER_PAGE = 50
+"""Jobs on a page of the list."""
 FILTERS = ("state", "queue", "task", "text")
 """Query parameters of the list."""
 DONE = {"retry": "Retried", "cancel": "Cancelled"}

@@ -2,11 +2,12 @@
 
 1. Every request passes Django's checks of Host, login and CSRF, then Holdfast's of Host, Origin and role.
 2. The permission `holdfast.view_job` gives the role `read`, `holdfast.operate` adds the role `operate`. No other role
-   is given: nobody can enqueue, or work as a worker, through the dashboard.
+   is given: jobs are neither submitted nor claimed through the dashboard, but an operator can run schedules.
 """
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
@@ -93,6 +94,9 @@ def _ask(request: Any, path: str, roles: frozenset[str], passed_on: tuple[str, .
 def _service(app: Holdfast) -> Service:
     # Django has checked the Host (ALLOWED_HOSTS).
     return asgi(app, unguarded=True, hosts=["*"], origins=settings.CSRF_TRUSTED_ORIGINS)
+
+
+os.register_at_fork(after_in_child=_service.cache_clear)  # its events and tasks belong to a loop of the parent
 
 
 def _response(reply: Reply) -> HttpResponse:
