@@ -66,4 +66,3 @@ DATABASES = {"default": _database(os.environ.get("SHOP_DATABASE"))}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "static/"
 USE_TZ = True
-EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
