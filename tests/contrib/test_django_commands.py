@@ -74,6 +74,18 @@ def test_a_worker_finds_the_tasks_of_installed_apps_and_runs_all_their_queues(pr
 
 
 @pytest.mark.extended
+def test_manage_py_is_started_in_another_folder_with_other_settings(project, tmp_path):
+    id = project.shell("from store.tasks import *; print(count.sync.enqueue('lamp').id)")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "other_settings.py").write_text("from store.settings import *\n")
+    django = ["--settings", "other_settings", f"--pythonpath={tmp_path}/more"]
+    project.folder = tmp_path
+    project.run(str(PROJECT / "manage.py"), "holdfast", *django, "worker", "start", "--foreground", "--drain")
+    with store_of(project).sync as store:
+        assert store.job(id).state == "succeeded"
+
+
+@pytest.mark.extended
 def test_the_command_line_sets_up_the_project_for_any_app(project):
     words = ["-m", "holdfast", "-A", "store.tasks:app", "worker", "start", "--foreground", "--drain"]
     id = project.shell("from store.tasks import *; print(count.sync.enqueue('lamp').id)")

@@ -1,15 +1,27 @@
 """The URL of the store, from the settings of a database."""
 
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from urllib.parse import unquote
 
-from django.test import SimpleTestCase
+from django.core.management import CommandError, call_command
+from django.test import SimpleTestCase, TransactionTestCase
 
 from holdfast.contrib.django.configuration import Configuration, postgres_url
 from holdfast.core.url import split
 from holdfast.store.postgres.place import from_url
 
 EMPTY = {"NAME": "", "USER": "", "PASSWORD": "", "HOST": "", "PORT": "", "OPTIONS": {}}
+
+
+class CallCommand(TransactionTestCase):
+    def test_a_command_returns(self):
+        with redirect_stdout(StringIO()) as printed:
+            call_command("holdfast", "queues")
+        self.assertIn("queues", printed.getvalue())
+        with self.assertRaisesMessage(CommandError, "exit code 1"), redirect_stderr(StringIO()):
+            call_command("holdfast", "show", "unknown")
 
 
 class Urls(SimpleTestCase):
