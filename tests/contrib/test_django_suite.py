@@ -41,6 +41,11 @@ def test_the_whole_suite(database, tmp_path):
 
 
 @pytest.mark.extended
+def test_the_whole_suite_with_psycopg2(tmp_path):
+    assert "OK" in project("postgres", tmp_path, STORE_DRIVER="psycopg2").manage("test", "--noinput")
+
+
+@pytest.mark.extended
 @pytest.mark.parametrize("database", ["memory", "postgres"])
 def test_a_store_of_its_own_gets_jobs_after_the_commit(database, tmp_path):
     given = json.dumps({"URL": f"sqlite:///{tmp_path}/jobs.db"})

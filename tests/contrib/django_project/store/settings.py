@@ -2,6 +2,10 @@
 
 import json
 import os
+import sys
+
+if os.environ.get("STORE_DRIVER") == "psycopg2":
+    sys.modules["psycopg"] = None  # Django then uses the older driver
 
 SECRET_KEY = "for tests"
 USE_TZ = True
@@ -36,4 +40,5 @@ TASKS = {
         "OPTIONS": {"max_attempts": 2, "retry": None},
     }
 }
-LOGGING = {"version": 1, "disable_existing_loggers": False, "loggers": {"holdfast": {"level": "CRITICAL"}}}
+QUIET = dict.fromkeys(("holdfast", "django.tasks", "django_tasks"), {"level": "CRITICAL"})
+LOGGING = {"version": 1, "disable_existing_loggers": False, "loggers": QUIET}

@@ -18,8 +18,8 @@ EMPTY = {"NAME": "", "USER": "", "PASSWORD": "", "HOST": "", "PORT": "", "OPTION
 class CallCommand(TransactionTestCase):
     def test_a_command_returns(self):
         with redirect_stdout(StringIO()) as printed:
-            call_command("holdfast", "queues")
-        self.assertIn("queues", printed.getvalue())
+            call_command("holdfast", "status")
+        self.assertIn("Holdfast Status", printed.getvalue())
         with self.assertRaisesMessage(CommandError, "exit code 1"), redirect_stderr(StringIO()):
             call_command("holdfast", "show", "unknown")
 
