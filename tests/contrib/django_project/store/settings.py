@@ -40,5 +40,5 @@ TASKS = {
         "OPTIONS": {"max_attempts": 2, "retry": None},
     }
 }
-QUIET = dict.fromkeys(("holdfast", "django.tasks", "django_tasks"), {"level": "CRITICAL"})
+QUIET = {name: {"level": "CRITICAL"} for name in ("holdfast", "django.tasks", "django_tasks")}
 LOGGING = {"version": 1, "disable_existing_loggers": False, "loggers": QUIET}
