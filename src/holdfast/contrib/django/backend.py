@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
+from django.apps import apps
+from django.core import checks
 from django.utils.module_loading import import_string
 from django.utils.timezone import is_naive, make_aware, now
 
@@ -121,6 +123,14 @@ class HoldfastBackend(BaseTaskBackend):
         if found is None:
             raise TaskResultDoesNotExist(f"job {job.id!r} is not one of django.tasks: its task is {job.task!r}")
         return found
+
+    def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
+        """The project has the Django app too, whose migrations, commands and signals the backend needs."""
+        if apps.is_installed("holdfast.contrib.django"):
+            return super().check(**kwargs)
+        hint = 'Add "holdfast.contrib.django" to INSTALLED_APPS.'
+        what = f"TASKS[{self.alias!r}] is a backend of Holdfast, whose Django app is not installed"
+        return [checks.Error(what, hint=hint, id="holdfast.E002")]
 
     def app_task(self, task: Any) -> HoldfastTask[..., Any]:
         """The task of the app with the same function, which is declared at its first use."""

@@ -5,7 +5,7 @@ import pickle
 from datetime import UTC, datetime
 from unittest import mock
 
-from django.test import SimpleTestCase, TransactionTestCase, override_settings
+from django.test import SimpleTestCase, TransactionTestCase, modify_settings, override_settings
 
 from holdfast import InvalidJob
 from holdfast.contrib.django import HoldfastBackend, get_app
@@ -36,6 +36,11 @@ class Declaring(SimpleTestCase):
         self.assertEqual((packed.run_in, packed.options.unique, packed.options.timeout), ("process", "until_end", 60))
         self.assertEqual((packed.options.max_attempts, tasks.refuse.app_task.options.max_attempts), (2, 1))
         self.assertEqual((tasks.mail.app_task.options.queue, tasks.mail.app_task.options.priority), ("mail", -10))
+
+    def test_the_backend_needs_the_django_app(self):
+        self.assertEqual(tasks.confirm.get_backend().check(), [])
+        with modify_settings(INSTALLED_APPS={"remove": "holdfast.contrib.django"}):
+            self.assertEqual([one.id for one in tasks.confirm.get_backend().check()], ["holdfast.E002"])
 
     def test_an_unknown_option_is_refused(self):
         with self.assertRaisesMessage(InvalidTask, "unknown options: max_atempts; known ones: "):
