@@ -8,7 +8,7 @@ from support.django_site import Site
 
 
 def test_admin_and_dashboard(tmp_path: Path):
-    assert "Ran 24 tests" in Site(tmp_path).manage("test", "--buffer", "--pattern", "*_cases.py", "django_admin")
+    assert "Ran 25 tests" in Site(tmp_path).manage("test", "--buffer", "--pattern", "*_cases.py", "django_admin")
 
 
 WITHOUT_EXTRA = """

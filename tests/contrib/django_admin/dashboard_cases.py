@@ -113,6 +113,14 @@ class DashboardTests(TestCase):
         own = {"X-CSRFToken": token, "Origin": "http://testserver"}
         assert self.call("POST", path, **own).status_code == 200
 
+    @override_settings(CSRF_USE_SESSIONS=True, CSRF_HEADER_NAME="HTTP_X_OTHER")
+    def test_the_csrf_token_may_be_in_the_session_and_have_another_header(self):
+        self.log_in("view_job", "operate", enforce_csrf_checks=True)
+        found = re.search(r'data-header="([\w-]+)" content="(\w+)"', self.client.get(SITE).content.decode())
+        path, own = f"{SITE}v1/jobs/{self.id}/cancel", {found[1]: found[2], "Origin": "http://testserver"}
+        assert self.call("POST", path, Origin="http://testserver").status_code == 403
+        assert self.call("POST", path, **own).status_code == 200
+
     @override_settings(CSRF_TRUSTED_ORIGINS=["https://*.example.com"])
     def test_holdfast_checks_the_origin_too(self):
         self.log_in("view_job", "operate")
