@@ -99,9 +99,9 @@ class Parts:
         """Change the store and the settings of an unused app."""
         if not self.runtime.unused:
             raise ConfigError(f"the app is in use with {redact(self.url)}: call setup before its first use")
-        before = dict(self._given), self._given_store
+        before = dict(self._given), self._given_store, self._find_url
         if store is not None or "url" in settings:
-            self._given_store = store
+            self._given_store, self._find_url = store, None
         self._given.update(settings)
         try:
             self._forget_place()
@@ -111,7 +111,7 @@ class Parts:
         except BaseException:
             self._given.clear()
             self._given.update(before[0])
-            self._given_store = before[1]
+            self._given_store, self._find_url = before[1:]
             self._forget_place()
             raise
 

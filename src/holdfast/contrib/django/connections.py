@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import SyncToAsync
 from django.db import connections
 
 from ...core.url import split
-from ...tasks.task import Task
 from . import made_app
 from .configuration import current
+
+if TYPE_CHECKING:
+    from ...tasks.task import Task  # which most commands of `manage.py` do not need
 
 
 @contextmanager

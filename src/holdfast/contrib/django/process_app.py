@@ -40,7 +40,8 @@ def configure(app: Holdfast) -> None:
 
 def discover(app: Holdfast) -> None:
     """Add the modules that define tasks: those in the settings, and `tasks.py` of every installed app."""
-    imports, names = parts_of(app).imports, list(configuration.current().imports)
+    parts, names = parts_of(app), list(configuration.current().imports)
     if apps.apps_ready:
         names += [f"{one.name}.tasks" for one in apps.get_app_configs() if module_has_submodule(one.module, "tasks")]
-    imports += [name for name in names if name not in imports]
+    parts.imports += [name for name in names if name not in parts.imports]
+    parts.registry.trust_only(parts.imports)

@@ -66,6 +66,10 @@ async def count_async(item: str) -> int:
     return await Order.objects.filter(item=item).acount()
 
 
+def double(number: int) -> int:
+    return 2 * number
+
+
 def backend() -> int:
     """The process of the database that serves this thread."""
     with connection.cursor() as cursor:

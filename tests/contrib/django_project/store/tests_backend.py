@@ -160,6 +160,12 @@ class Running(TransactionTestCase):
         work()
         self.assertEqual([handle.result() for handle in handles], [1, 1])
 
+    def test_functions_of_task_modules_run_by_name(self):
+        handle = get_app().sync.enqueue(tasks.double, 4)
+        foreign = get_app().using(max_attempts=1).sync.enqueue("holdfast.contrib.django.process_app:make")
+        work()
+        self.assertEqual((handle.result(), foreign.job().history[-1].outcome), (8, "refused"))
+
     def test_the_app_enqueues_it_too(self):
         handle = get_app().sync.enqueue(tasks.confirm.app_task, self.order.pk)
         self.assertEqual(tasks.confirm.get_result(handle.id).args, [self.order.pk])
