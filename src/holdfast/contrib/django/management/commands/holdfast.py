@@ -35,7 +35,7 @@ class Command(BaseCommand):
             self.run_from_argv([sys.argv[0], "holdfast", *options["arguments"]])
         except SystemExit as ended:
             if ended.code:
-                raise CommandError(f"holdfast ended with exit code {ended.code}", returncode=ended.code) from None
+                raise CommandError(f"holdfast ended with exit code {ended.code}", returncode=int(ended.code)) from None
 
 
 def _command(given: list[str], program: str) -> None:
