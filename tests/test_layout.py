@@ -25,7 +25,7 @@ def named_paths() -> list[str]:
 
 @pytest.mark.parametrize("path", named_paths())
 def test_the_map_names_what_there_is(path: str):
-    places = (PACKAGE, PACKAGE / "worker", ROOT)
+    places = (PACKAGE, PACKAGE / "worker", PACKAGE / "contrib" / "django", ROOT)
     assert any((place / path).exists() for place in places)
 
 
@@ -42,7 +42,7 @@ def listed() -> dict[str, set[str]]:
         if line.startswith("#"):
             heading = line
         elif line.startswith("`") and " | " in line:
-            found.setdefault(heading, set()).update(re.findall(r"`([a-z_/]+\.py)`", line.partition(" | ")[0]))
+            found.setdefault(heading, set()).update(re.findall(r"`([a-z0-9_/]+\.py)`", line.partition(" | ")[0]))
     return found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
 import pkgutil
 import runpy
 import sys
@@ -82,6 +84,7 @@ def load_app(name: str, imports: Iterable[str] = ()) -> Holdfast:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    _set_up_django()
     module = _import(module_name, f"-A {name}")
     found = getattr(module, attribute or "app", None)
     if not isinstance(found, Holdfast):
@@ -90,6 +93,12 @@ def load_app(name: str, imports: Iterable[str] = ()) -> Holdfast:
         raise ConfigError(f"-A {name}: module {module_name} has no Holdfast app named {attribute or 'app'!r}{hint}")
     import_tasks(found, imports)
     return found
+
+
+def _set_up_django() -> None:
+    """Load the Django project of this process, if it has one: its modules can be imported only afterwards."""
+    if os.environ.get("DJANGO_SETTINGS_MODULE") and importlib.util.find_spec("django") is not None:
+        importlib.import_module("django").setup()
 
 
 def import_tasks(app: Holdfast, names: Iterable[str] = ()) -> None:

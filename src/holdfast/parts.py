@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,8 @@ class Parts:
         self._given = given
         self._clock = clock
         self._url: str | None = None
+        self._find_url: Callable[[], str] | None = None
+        """Finds the URL of the store when it is first needed: the settings of a framework may come late."""
         self.imports = list(imports)
         self.runtime = runtime = Runtime(self._made_store, given, clock, entropy, feed=Feed)
         self.events = runtime.events
@@ -84,7 +87,9 @@ class Parts:
         """Where the store is; until it is made, where it would be."""
         if self._url is not None:
             return self._url
-        return self._settings().url if self._given_store is None else f"{self._given_store.name}://"
+        if self._given_store is not None:
+            return f"{self._given_store.name}://"
+        return self._settings().url if self._find_url is None else self._find_url()
 
     @url.setter
     def url(self, url: str) -> None:
@@ -94,9 +99,9 @@ class Parts:
         """Change the store and the settings of an unused app."""
         if not self.runtime.unused:
             raise ConfigError(f"the app is in use with {redact(self.url)}: call setup before its first use")
-        before = dict(self._given), self._given_store
+        before = dict(self._given), self._given_store, self._find_url
         if store is not None or "url" in settings:
-            self._given_store = store
+            self._given_store, self._find_url = store, None
         self._given.update(settings)
         try:
             self._forget_place()
@@ -106,9 +111,22 @@ class Parts:
         except BaseException:
             self._given.clear()
             self._given.update(before[0])
-            self._given_store = before[1]
+            self._given_store, self._find_url = before[1:]
             self._forget_place()
             raise
+
+    def configure(self, find_url: Callable[[], str], settings: Mapping[str, Any]) -> None:
+        """Take the store and the settings of a framework, instead of all before; closes the app if it is open."""
+        combine(dict(settings), {}, {})
+        here = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  # no error to catch
+        if here is not None and self.runtime.live_loop() is here:
+            self.runtime.disconnect()  # on this loop, which cannot wait
+        else:
+            self.runtime.close_blocking()
+        self._given.clear()
+        self._given.update(settings)
+        self._find_url = find_url
+        self._forget_place()
 
     def _forget_place(self) -> None:
         if not self.runtime.in_test:  # else the store stays that of the test

@@ -65,6 +65,25 @@ async def test_the_app_opens_without_a_lifespan(app):
         assert (await client("GET", "/queue/v1/stats")).status == 200
 
 
+async def test_the_application_limits_the_roles_of_a_sender(app):
+    api = asgi(app, unguarded=True)
+
+    async def application(scope, receive, send):
+        if scope["type"] == "http":
+            asks = dict(scope["headers"]).get(b"x-user") == b"operator"
+            scope["holdfast.roles"] = frozenset({"read", "operate"} if asks else {"read"})
+        await api(scope, receive, send)
+
+    async with running(application) as client:
+        assert (await client("GET", "/v1/stats")).status == 200
+        refused = await client("POST", "/v1/queues/mail/pause", {})
+        assert (refused.status, refused.problem) == (403, "forbidden")
+        assert "token" not in refused.json["detail"]
+        assert (await client("GET", "/v1/me")).json["roles"] == ["read"]
+        assert (await client("POST", "/v1/queues/mail/pause", {}, X_User="operator")).status == 200
+        assert (await client("POST", "/v1/jobs", {"type": "t"}, X_User="operator")).problem == "forbidden"
+
+
 async def test_a_token_is_required_by_default(app):
     async with running(asgi(app)) as client:
         assert (await client("GET", "/health")).status == 200

@@ -13,7 +13,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ("3.12", "3.13")
-TESTS = ("tests/unit", "tests/app", "tests/conformance/test_memory.py", "tests/conformance/test_sqlite.py")
+TESTS = (
+    "tests/unit",
+    "tests/app",
+    "tests/conformance/test_memory.py",
+    "tests/conformance/test_sqlite.py",
+    "tests/contrib/test_django_suite.py",
+    "tests/contrib/test_django_commands.py",
+    "tests/contrib/test_django_connections.py",
+)
 
 
 def interpreter(version: str) -> Path | None:

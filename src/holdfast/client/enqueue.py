@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from functools import partial
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Protocol, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -48,6 +48,19 @@ FOLLOW_UP = {OPTION_OF.get(name, name) for name in FollowUp.__struct_fields__} &
 EnqueueHook = Callable[[NewJob, Callable[[NewJob], Awaitable[Inserted]]], Awaitable[Inserted]]
 
 
+class OpenTransaction(Protocol):
+    """The transaction that a framework has opened around a blocking caller."""
+
+    @property
+    def connection(self) -> Any:
+        """As `connection=`; None if the transaction is of another database than the store."""
+        ...
+
+    def on_commit(self, store: Callable[[], object]) -> None:
+        """Store a job after the commit."""
+        ...
+
+
 class Enqueue:
     """Stores jobs, one or many. Calls are encoded, and hooks run, on the caller's thread and loop."""
 
@@ -63,6 +76,8 @@ class Enqueue:
         """Called around every insert; the last one is the outermost."""
         self.only_on_loop = False
         """Whether blocking callers never insert on their own threads."""
+        self.find_transaction: Callable[[], OpenTransaction | None] = _no_transaction
+        """Finds the open transaction of a blocking caller, which its jobs become a part of."""
 
     @property
     def sync(self) -> BlockingTasks:
@@ -354,14 +369,21 @@ class Enqueue:
 
     async def insert_bound(self, connection: Any, job: NewJob) -> str:
         """Store a job inside the user's own transaction, on the thread that owns the connection."""
+        return _or_raise((await self.insert_all_bound(connection, [job]))[0])
+
+    async def insert_all_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[str | HoldfastError]:
+        """Store prepared jobs inside the user's own transaction: for each its id, or the error."""
         store = self._binding()
 
         async def insert(job: NewJob) -> Inserted:
             return (await store.insert_bound(connection, [job]))[0]
 
-        with traces.enqueuing([job]) as (stamped,):
-            answer = self._accepted(stamped, await self._hooked(stamped, len(self.hooks), insert))
-        return _or_raise(answer)
+        with traces.enqueuing(jobs) as stamped:
+            if self.hooks:
+                answers = [await self._hooked(job, len(self.hooks), insert) for job in stamped]
+            else:
+                answers = await store.insert_bound(connection, stamped)
+            return [self._accepted(job, answer) for job, answer in zip(stamped, answers, strict=True)]
 
     def _accepted(self, job: NewJob, answer: Inserted) -> str | HoldfastError:
         """The id of the job that the call got, or the error."""
@@ -406,6 +428,10 @@ class Enqueue:
         if json:
             check_json(data, f"task {name!r:.150}: the payload")
         return self._make(settings, checked_name(name, "task"), data, "json" if json else "bytes", options)
+
+
+def _no_transaction() -> None:
+    """Blocking callers have no open transaction, except those that name its connection."""
 
 
 def _or_raise(id: str | HoldfastError) -> str:

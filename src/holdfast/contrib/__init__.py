@@ -1,1 +1,1 @@
-"""Integrations with web frameworks; each needs its framework's extra."""
+"""Integrations with web frameworks; each needs its framework's extra. Nothing else of Holdfast imports them."""

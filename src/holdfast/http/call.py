@@ -31,6 +31,8 @@ FOLLOWED = "holdfast.followed"
 """Scope key, set when another request follows on the same connection (pipelining)."""
 ADMITTED = "holdfast.admitted"
 """Scope key of the connection's callback, called once the request's token is valid."""
+ROLES = "holdfast.roles"
+"""Scope key, set by an application that authenticates requests itself: the roles that the sender has at most."""
 REFUSED = "holdfast.refused"
 """Scope key, set when the token is wrong and the answer is only delayed."""
 SAFE = (
@@ -186,7 +188,7 @@ class Call:
         """Authenticate the sender, or raise Refused; a wrong token is logged, and its answer may be delayed."""
         auth = self.service.auth
         try:
-            self.access = await auth.admit(self.headers)
+            self.access = await self._admitted()
         except WrongToken:
             client, self.scope[REFUSED] = self.scope.get("client"), True
             await auth.failures.throttle(subnet(client[0]) if client else "an unknown address")
@@ -271,9 +273,14 @@ class Call:
     async def still_may(self, role: str) -> bool:
         """Whether the sender still has a role: its token may have been revoked since."""
         try:
-            return role in (await self.service.auth.admit(self.headers)).roles
+            return role in (await self._admitted()).roles
         except Refused:
             return False
+
+    async def _admitted(self) -> Access:
+        access = await self.service.auth.admit(self.headers)
+        given: frozenset[str] = self.scope.get(ROLES, access.roles)
+        return access if given >= access.roles else msgspec.structs.replace(access, roles=access.roles & given)
 
     @property
     def followed(self) -> bool:

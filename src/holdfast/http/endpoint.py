@@ -19,7 +19,7 @@ from ..core.errors import HoldfastError, InvalidJob
 from ..observe.traces import arriving
 from ..store.group_commit import guard
 from . import limits
-from .call import Answer, Call, ClientGone, Shared, Stream, problem
+from .call import ROLES, Answer, Call, ClientGone, Shared, Stream, problem
 from .choices import listing
 from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TOO_LARGE, Kind, Refused, refused
 
@@ -172,11 +172,7 @@ class Resource:
             await call.admit()
             if endpoint is not None and endpoint.role is not None:
                 if endpoint.role not in call.roles:
-                    needed = (
-                        f"{endpoint.method} {endpoint.path} needs a token with the role {endpoint.role!r}; `holdfast"
-                        f" token create --role {endpoint.role}` creates one"
-                    )
-                    raise Refused(FORBIDDEN, needed)
+                    raise Refused(FORBIDDEN, _missing_role(endpoint, ROLES in scope))
                 if call.access.scope is not None and endpoint.within is None:
                     detail = (
                         f"this token is only for {call.access.scope}; {endpoint.path} needs a token without a scope"
@@ -192,6 +188,15 @@ class Resource:
                 allow=methods,
             )
         return await endpoint.answer(call)
+
+
+def _missing_role(endpoint: Endpoint, mounted: bool) -> str:
+    needs = f"{endpoint.method} {endpoint.path} needs"
+    if mounted:
+        return f"{needs} the role {endpoint.role!r}, which this application does not give you: ask for the permission"
+    return (
+        f"{needs} a token with the role {endpoint.role!r}; `holdfast token create --role {endpoint.role}` creates one"
+    )
 
 
 def _is_list(kind: Any) -> bool:

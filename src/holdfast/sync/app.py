@@ -121,7 +121,12 @@ class SyncApp:
 
     def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> SyncFlowHandle:
         """Store and start all jobs of a flow, or none. With an `id` the call can be repeated."""
-        return self.wrap_flow(self._run(self._of.flows.enqueue, flow, id))
+        transaction = self._enqueue.find_transaction()
+        if transaction is None:
+            return self.wrap_flow(self._run(self._of.flows.enqueue, flow, id))
+        id = id or self._runtime.entropy.uuid7(self._runtime.clock.now())
+        transaction.on_commit(partial(self._run, self._of.flows.enqueue, flow, id))
+        return self.wrap_flow(self._of.flows.handle(id))
 
     def handle(self, id: str) -> SyncHandle[Any]:
         """A handle on a job, from its id."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from ..client.claims import Claim
-from ..client.enqueue import Enqueue
+from ..client.enqueue import Enqueue, OpenTransaction
 from ..client.runtime import Runtime
-from ..core.errors import InvalidJob
+from ..core.errors import HoldfastError, InvalidJob
 from ..core.job import NewJob
 from ..core.settings import Settings
 from ..store.callers import refuse_blocking
@@ -54,6 +55,10 @@ class SyncEnqueue:
         self._runtime = runtime
         self._enqueue = enqueue
 
+    def find_transaction(self) -> OpenTransaction | None:
+        """The transaction that a framework has opened around the caller."""
+        return self._enqueue.find_transaction()
+
     def call(
         self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> SyncHandle[R]:
@@ -65,10 +70,25 @@ class SyncEnqueue:
 
     def many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[SyncHandle[Any]]:
         """Store many calls. They are taken from the iterable, and encoded, on the caller's thread."""
+        transaction = self.find_transaction()
+        if transaction is not None and transaction.connection is not None:
+            drive(self._enqueue.check_bound(transaction.connection))
         many = self.run(self._enqueue.many_calls, calls)
         while jobs := many.next_page():
-            self.run(self._enqueue.store_page, many, jobs)
+            if transaction is None:
+                self.run(self._enqueue.store_page, many, jobs)
+            elif transaction.connection is None:
+                transaction.on_commit(partial(self._insert_all, jobs))
+                many.answered([job.id for job in jobs])
+            else:
+                many.answered(drive(self._enqueue.insert_all_bound(transaction.connection, jobs)))
         return [SyncHandle(self.run, handle) for handle in many.handles(self._enqueue.handles)]
+
+    def _insert_all(self, jobs: Sequence[NewJob]) -> None:
+        """Store jobs of many calls after the commit of a transaction; raises the first error."""
+        for answer in self.run(self._enqueue.insert_all, jobs):
+            if isinstance(answer, HoldfastError):
+                raise answer
 
     def handle(self, id: str) -> SyncHandle[Any]:
         """A handle on a job, from its id."""
@@ -85,15 +105,21 @@ class SyncEnqueue:
         """Make a job and store it; in the user's own transaction on this thread, which owns its connection."""
         refuse_blocking()
         enqueue, connection, session = self._enqueue, options.connection, self._runtime.live_session()
+        transaction = self.find_transaction() if connection is None else None
+        if transaction is not None and not options.replace:
+            connection = transaction.connection
         if session is None:
             if connection is not None:
                 drive(enqueue.check_bound(connection))
             session = self.run(self._runtime.opened)
         job = make(session.fresh_settings())
-        if connection is None:
-            id = enqueue.insert_blocking(self.run, job, options)
-        else:
+        if connection is not None:
             id = drive(enqueue.insert_bound(connection, job))
+        elif transaction is not None:
+            transaction.on_commit(partial(enqueue.insert_blocking, self.run, job, options))
+            id = job.id
+        else:
+            id = enqueue.insert_blocking(self.run, job, options)
         return SyncHandle(self.run, enqueue.handles.handle(id, decode))
 
 

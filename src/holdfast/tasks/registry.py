@@ -7,7 +7,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import MethodType
 from typing import Any, cast
 
@@ -36,6 +36,8 @@ class Registry:
         self._codec = codec
         self._make_signed = signed
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.queues: set[str] = set()
+        """Queues that workers serve besides those of the tasks."""
         self._looked_up: set[str] = set()
         """Tasks that were not registered: functions of trusted modules that have run here."""
         self.store_id: str | None = None
@@ -44,6 +46,10 @@ class Registry:
     @functools.cached_property
     def _signed(self) -> Signed | None:
         return self._make_signed()
+
+    def trust_only(self, modules: Iterable[str]) -> None:
+        """Let functions run by name that these modules define, and no others."""
+        self._trusted = set(modules)
 
     def settings_changed(self) -> None:
         """Make the codec of pickled callables again."""

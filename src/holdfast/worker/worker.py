@@ -453,7 +453,7 @@ def _default_concurrency(registry: Registry) -> int:
 def served_queues(registry: Registry) -> tuple[str, ...]:
     """The queues that an app's tasks name, and `default`."""
     named = {task.options.queue for task in registry.tasks.values() if task.options.queue}
-    return ("default", *sorted(named - {"default"}))
+    return ("default", *sorted((named | registry.queues) - {"default"}))
 
 
 async def _wait(event: asyncio.Event, timeout: float) -> None:

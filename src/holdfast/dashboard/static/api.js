@@ -2,6 +2,7 @@
 
 const TOKEN_KEY = "holdfast.token";
 let token = sessionStorage.getItem(TOKEN_KEY) || "";
+const csrf = document.querySelector("meta[name=csrf-token]"); // of an application that has the page among its own
 let offset = 0; // of the server's clock, in milliseconds
 
 export class Problem extends Error {
@@ -50,6 +51,7 @@ function reloadIfLoggedOut(response) {
 async function request(method, path, { body, signal } = {}) {
   const sent = token;
   const given = { method, signal, ...OPTIONS, headers: headers() };
+  if (csrf && method !== "GET") given.headers[csrf.dataset.header] = csrf.content;
   if (body !== undefined) {
     given.headers["Content-Type"] = "application/json";
     given.body = JSON.stringify(body);

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from ...tasks.task import Task
 
 logger = logging.getLogger("holdfast")
-_OWN_FOLDER = str(Path(__file__).parent)
-_OTHERS = (futures_thread.__file__, contextlib.__file__)
+_PACKAGE = Path(__file__).parents[2]
+_OWN_FOLDERS = (str(_PACKAGE / "worker" / "run"), str(_PACKAGE / "contrib"))
+_OTHERS = (futures_thread.__file__, contextlib.__file__, str(_PACKAGE / "tasks" / "hooks.py"))
 
 
 class Ended(Exception):
@@ -141,7 +142,7 @@ def describe(error: BaseException) -> tuple[str, str]:
 
 
 def _own(file: str) -> bool:
-    return file.startswith(_OWN_FOLDER) or file in _OTHERS
+    return file.startswith(_OWN_FOLDERS) or file in _OTHERS
 
 
 def _seconds_until(until: datetime | float, clock: Clock) -> float:

@@ -1,0 +1,78 @@
+"""Database connections of Django: fresh ones for each job, and none that makes checkpoints in the file of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import SyncToAsync
+from django.db import connections
+
+from ...core.url import split
+from . import made_app
+from .configuration import current
+
+if TYPE_CHECKING:
+    from ...tasks.task import Task  # which most commands of `manage.py` do not need
+
+
+@contextmanager
+def around_call(task: Task[..., Any]) -> Generator[None]:
+    """Before and after each call: close connections that are broken or too old, in the thread that uses them."""
+    clean_up = _clean_up_later if task.is_async else _clean_up
+    clean_up()
+    try:
+        yield
+    finally:
+        clean_up()
+
+
+def _clean_up() -> None:
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
+            # The next job's first query checks the connection, so that one which the server closed costs no attempt.
+            connection.health_check_enabled = True
+
+
+def _clean_up_later() -> None:
+    """In the thread in which `sync_to_async` makes the queries of async tasks, after those that wait there."""
+    SyncToAsync.single_thread_executor.submit(_clean_up)
+
+
+def store_file() -> Path | None:
+    """The file of a SQLite store."""
+    found = current()
+    if found.immediate or (found.url is None and connections[found.database].vendor != "sqlite"):
+        return None
+    url = split(found.find_url())
+    return Path(url.path[1:]).resolve() if url.scheme == "sqlite" else None
+
+
+def leave_checkpoints(connection: Any, **_: object) -> None:
+    """A receiver of `connection_created`: only Holdfast makes checkpoints in the file of its store.
+
+    Checkpoints of other connections would void its protection from SQLite's WAL-reset bug.
+    """
+    if connection.vendor != "sqlite" or connection.is_in_memory_db():
+        return
+    file = store_file()
+    if file is not None and Path(connection.settings_dict["NAME"]).resolve() == file:
+        connection.connection.execute("PRAGMA wal_autocheckpoint = 0")
+
+
+def close_before_drop(connection: Any, **_: object) -> None:
+    """A receiver of `connection_created`: before a test database is dropped, the app closes its connections to it."""
+    creation = connection.creation
+    if connection.alias != current().database or "destroy_test_db" in vars(creation):
+        return
+    destroy = creation.destroy_test_db
+
+    def close_and_destroy(*args: Any, **kwargs: Any) -> None:
+        if (app := made_app()) is not None:
+            app.sync.close()
+        destroy(*args, **kwargs)
+
+    vars(creation)["destroy_test_db"] = close_and_destroy

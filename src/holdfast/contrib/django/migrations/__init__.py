@@ -1,0 +1,1 @@
+"""Django migrations of Holdfast's tables."""

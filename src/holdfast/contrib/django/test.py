@@ -1,0 +1,94 @@
+"""Tests of Django projects: jobs run at once, or when the test says so, in the thread of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.db import connections
+
+from ...app import Holdfast, parts_of
+from ...core.errors import ConfigError
+from ...testing import Bench, inline, on_memory
+from . import get_app
+from .configuration import current
+from .connections import around_call
+from .transactions import AfterCommit, OpenTransaction, find_transaction
+
+
+@contextmanager
+def bench() -> Generator[Bench]:
+    """While the block runs, the app has an empty memory store and a manual clock; `work()` runs what is due.
+
+    Tasks run in the thread of the test, and see its transaction. In a `TestCase`, jobs are stored when the outermost
+    `atomic()` block of the code under test ends, unless it rolls back.
+    """
+    app = get_app()
+    if current().immediate:
+        raise ConfigError(
+            "HOLDFAST['IMMEDIATE'] is on, so that jobs run where they are enqueued: for a bench, switch it off with"
+            " @override_settings(HOLDFAST={})"
+        )
+    with on_memory(app) as made, _in_callers_thread(app), _observed(app):
+        yield made
+
+
+@contextmanager
+def immediately(app: Holdfast) -> Generator[None]:
+    """While the block runs, every job runs where it is enqueued, in the thread and the transaction of its caller."""
+    with inline(app), _in_callers_thread(app):
+        yield
+
+
+@contextmanager
+def _in_callers_thread(app: Holdfast) -> Generator[None]:
+    """Run async functions in the thread of a blocking caller too, and leave its database connections open."""
+    registry = parts_of(app).registry
+    unpacked = registry.unpacked
+
+    def plain(task: Any, args: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...], bool]:
+        fn, args, is_async = unpacked(task, args)
+        return (async_to_sync(fn) if is_async else fn), args, False
+
+    hooks = app.around_call
+    vars(registry)["unpacked"] = plain
+    app.around_call = [hook for hook in hooks if hook is not around_call]
+    try:
+        yield
+    finally:
+        app.around_call = hooks
+        del vars(registry)["unpacked"]
+
+
+@contextmanager
+def _observed(app: Holdfast) -> Generator[None]:
+    """Store jobs in the end of the transactions that the test itself has not opened."""
+    enqueue, connection = parts_of(app).enqueue, connections[current().database]
+    commit = connection.savepoint_commit
+
+    def commit_and_store(sid: str) -> None:
+        commit(sid)
+        if not _own_blocks(connection):
+            for _, callback, _ in list(connection.run_on_commit):
+                if isinstance(callback, AfterCommit):
+                    callback()
+
+    def find() -> OpenTransaction | None:
+        return (
+            OpenTransaction(current().database, bound=False) if _own_blocks(connections[current().database]) else None
+        )
+
+    vars(connection)["savepoint_commit"] = commit_and_store
+    enqueue.find_transaction = find
+    try:
+        yield
+    finally:
+        enqueue.find_transaction = find_transaction
+        del vars(connection)["savepoint_commit"]
+
+
+def _own_blocks(connection: Any) -> list[Any]:
+    """The open `atomic()` blocks, except those of a `TestCase`."""
+    return [block for block in connection.atomic_blocks if not block._from_testcase]  # noqa: SLF001  # Django has no other name for it
