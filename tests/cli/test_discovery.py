@@ -84,7 +84,7 @@ def test_imports_need_an_application(terminal):
     [
         (
             "def load():\n    return nothing\n\n\nload()\n",
-            ["cannot be imported: NameError: name 'nothing' is not defined", "line 5: load()", "line 2: return nothing"],
+            ["cannot be imported: NameError: name 'nothing' is not defined", "line 5: load()", "line 2: return"],
         ),
         ("def load(:\n", ["module 'broken' cannot be imported: SyntaxError: invalid syntax", "line 1: def load(:"]),
         ("import nothing_here\n", ["ModuleNotFoundError: No module named 'nothing_here'", "line 1: import nothing"]),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 TASK = {
     "delay": "`await task.enqueue(…)`, or `task.sync.enqueue(…)` in blocking code",
-    "apply_async": "`await task.using(delay=60).enqueue(…)`, or `task.using(delay=60).sync.enqueue(…)` in blocking code",
+    "apply_async": "`await task.using(delay=60).enqueue(…)`, or `task.using(…).sync.enqueue(…)` in blocking code",
     "apply": "`task(…)`, which runs the function in place",
     "s": "`flow.add(task, …)` of a `Flow`",
     "si": "`flow.add(task, …)` of a `Flow`",
