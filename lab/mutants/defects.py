@@ -384,7 +384,7 @@ DEFECTS = (
         "F", "SQLite completes a job in its task's transaction without its fence", "store/sqlite/transaction.py",
         "    if not settle_all(step, [end])[0]:\n        raise LeaseLost(end.id, end.fence)\n",
         "    settle_all(step, [end])\n",
-        SQLITE + "test_a_block_of_a_claim_that_has_ended_keeps_nothing",
+        SQLITE + "test_a_block_that_fails_or_whose_claim_has_ended_keeps_nothing",
     ),
     Defect(
         "L", "SQLite's claim leaves its jobs queued", "store/sqlite/sql.py",

@@ -34,7 +34,7 @@ async def taken_over(store: Store) -> tuple[Record, Record]:
 
 class TestCompletion(Topic):
     @requires("transactional_completion", "hints")
-    async def test_a_block_ends_its_job_with_all_effects_of_a_success(self, store: Store, harness: Harness) -> None:
+    async def test_a_block_ends_its_job_once_with_all_effects(self, store: Store, harness: Harness) -> None:
         limit_key = LimitKey("l", concurrency=1)
         jobs = [new_job("a", limit_key=limit_key, key="k", fingerprint="f"), new_job("b", limit_key=limit_key)]
         await insert(store, *jobs)
@@ -53,40 +53,30 @@ class TestCompletion(Topic):
         assert "a" in await records_of(store, "ended")
         assert [record.id for record in await claim(store)] == ["b"]
         assert await store.key_owners(["k"]) == [None]
+        with pytest.raises(LeaseLost):
+            await complete(store, succeeded(held, b"2"), "second")
+        assert not await settle(store, succeeded(held, b"3"))
+        assert await job(store, "a") == ended
+        assert await gone(store, "second")
 
     @requires("transactional_completion")
-    async def test_an_exception_in_a_block_keeps_neither_its_writes_nor_the_end(self, store: Store) -> None:
-        held = await running(store)
+    async def test_a_block_that_fails_or_whose_claim_has_ended_keeps_nothing(self, store: Store) -> None:
+        first, held = await taken_over(store)
 
-        async def block() -> None:
+        async def fail() -> None:
             async with cast("Transacting", store).transaction(lambda: succeeded(held)) as connection:
-                await cast("Binding", store).insert_bound(connection, [new_job("effect")])
+                await cast("Binding", store).insert_bound(connection, [new_job("effect", queue="effects")])
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            await block()
-        assert await job(store, held.id) == held
+            await fail()
         assert await gone(store, "effect")
-        await complete(store, succeeded(held))
-        assert (await job(store, held.id)).state == State.SUCCEEDED
-
-    @requires("transactional_completion")
-    async def test_a_block_of_a_claim_that_has_ended_keeps_nothing(self, store: Store) -> None:
-        first, second = await taken_over(store)
-        stale_token = msgspec.structs.replace(second, token=first.token)
-        stale_fence = msgspec.structs.replace(second, fence=first.fence)
+        stale_token = msgspec.structs.replace(held, token=first.token)
+        stale_fence = msgspec.structs.replace(held, fence=first.fence)
         for stale in (first, stale_token, stale_fence):
             with pytest.raises(LeaseLost):
                 await complete(store, succeeded(stale))
             assert await gone(store, "effect")
-            assert await job(store, second.id) == second
-
-    @requires("transactional_completion")
-    async def test_a_job_is_not_completed_twice(self, store: Store) -> None:
-        held = await running(store)
-        await complete(store, succeeded(held, b"1"))
-        with pytest.raises(LeaseLost):
-            await complete(store, succeeded(held, b"2"), "second")
-        assert not await settle(store, succeeded(held, b"3"))
-        assert (await job(store, held.id)).result == b"1"
-        assert await gone(store, "second")
+        assert await job(store, held.id) == held
+        await complete(store, succeeded(held))
+        assert (await job(store, held.id)).state == State.SUCCEEDED
