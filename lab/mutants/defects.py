@@ -248,8 +248,8 @@ DEFECTS = (
     ),
     Defect(
         "F", "an end that is written again gets another nonce", "worker/settle.py",
-        "        self._write(run, end)\n\n\ndef",
-        "        self._write(run, self._end(run.record, Outcome.succeeded(None)))\n\n\ndef",
+        "            self._write(run, end)\n",
+        "            self._write(run, self._end(run.record, Outcome.succeeded(None)))\n",
         seeds=600,
     ),
     Defect(
