@@ -248,8 +248,8 @@ DEFECTS = (
     ),
     Defect(
         "F", "an end that is written again gets another nonce", "worker/settle.py",
-        "        self._write(run, end)\n\n\ndef",
-        "        self._write(run, self._end(run.record, Outcome.succeeded(None)))\n\n\ndef",
+        "            self._write(run, end)\n",
+        "            self._write(run, self._end(run.record, Outcome.succeeded(None)))\n",
         seeds=600,
     ),
     Defect(
@@ -379,6 +379,12 @@ DEFECTS = (
         "AND fence = ended.column6 AND token = ended.column7",
         "AND fence = ended.column6 AND ended.column7 IS NOT NULL",
         SQLITE + "TestFences",
+    ),
+    Defect(
+        "F", "SQLite completes a job in its task's transaction without its fence", "store/sqlite/transaction.py",
+        "    if not settle_all(step, [end])[0]:\n        raise LeaseLost(end.id, end.fence)\n",
+        "    settle_all(step, [end])\n",
+        SQLITE + "test_a_block_that_fails_or_whose_claim_has_ended_keeps_nothing",
     ),
     Defect(
         "L", "SQLite's claim leaves its jobs queued", "store/sqlite/sql.py",

@@ -138,6 +138,13 @@ class Holdfast:
         given, kept = _placed(url, settings)
         self._parts.set_up(kept, given)
 
+    if not TYPE_CHECKING:  # type checkers report a name that does not exist
+
+        def __getattr__(self, name: str) -> Any:
+            from .tasks.celery_names import APP, missing
+
+            raise missing(self, name, APP)
+
     def __repr__(self) -> str:
         return f"Holdfast({redact(self._parts.url)!r})"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from .app import Holdfast, parts_of
-from .core.errors import ConfigError
+from .core.errors import ConfigError, HoldfastError
 
 loading: list[str] = []
 """The program that is being run here only to get the app that it defines."""
@@ -128,8 +128,33 @@ def _import(name: str, option: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name not in accumulate(name.split("."), "{}.{}".format):
-            raise  # a module that this one imports
+            raise _failed(name, option, error) from error  # a module that this one imports
         raise ConfigError(
             f"{option}: there is no module {error.name!r} in the current folder ({Path.cwd()}) or among the installed"
             " packages; check the name"
         ) from None
+    except HoldfastError as error:
+        for line in _user_lines(error)[-1:]:
+            error.add_note(f"in {line}")
+        raise
+    except Exception as error:
+        raise _failed(name, option, error) from error
+
+
+def _failed(name: str, option: str, error: Exception) -> ConfigError:
+    """The error for a module of the user that cannot be imported, with the lines of the user's own files."""
+    kind, lines = type(error).__name__, _user_lines(error)
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        lines.append(f"{error.filename}, line {error.lineno}: {(error.text or '').strip()}")
+    what = error.msg if isinstance(error, SyntaxError) else error
+    return ConfigError("\n  ".join([f"{option}: module {name!r} cannot be imported: {kind}: {what}", *lines]))
+
+
+def _user_lines(error: Exception) -> list[str]:
+    """The lines through which an error came, of files that are neither Python's, nor installed, nor Holdfast's."""
+    import sysconfig  # late: only for mistakes
+    import traceback
+
+    others = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parent), "<frozen")
+    frames = traceback.extract_tb(error.__traceback__)
+    return [f"{one.filename}, line {one.lineno}: {one.line}" for one in frames if not one.filename.startswith(others)]

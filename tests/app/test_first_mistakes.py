@@ -70,3 +70,35 @@ async def test_a_hook_around_calls_cannot_suppress_an_error(app):
     handle = await app.task(lambda: 1 / 0, name="divide").using(max_attempts=1).enqueue()
     await work_off(app)
     assert (await handle.job()).error == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    ("use", "advice"),
+    [
+        (lambda app, task: task.delay(1), r"no attribute 'delay', which is Celery's: write `await task.enqueue\(…\)`"),
+        (lambda app, task: task.apply_async((1,)), r"write `await task.using\(delay=60\).enqueue\(…\)`"),
+        (lambda app, task: task.s(1), r"write `flow.add\(task, …\)` of a `Flow`"),
+        (lambda app, task: app.send_task("send"), r"write `await app.enqueue\('name', …\)`"),
+        (lambda app, task: app.no_such_name, r"^'Holdfast' object has no attribute 'no_such_name'$"),
+    ],
+    ids=["delay", "apply_async", "signature", "send_task", "another"],
+)
+def test_names_of_celery_get_a_hint(use, advice):
+    app = Holdfast("memory://")
+    task = app.task(print)
+    with pytest.raises(AttributeError, match=advice):
+        use(app, task)
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [("bind", r"`def send\(ctx: Context, …\)`"), ("max_retries", "write max_attempts="), ("bnd", "known options: ")],
+)
+def test_options_of_celery_get_a_hint(option, advice):
+    with pytest.raises(TypeError, match=f"unknown option '{option}'.*{advice}"):
+        Holdfast("memory://").task(**{option: True})(print)
+
+
+def test_countdown_of_celery_is_a_delay():
+    with pytest.raises(TypeError, match="unknown option 'countdown', which is Celery's: write delay="):
+        Holdfast("memory://").task(print).using(countdown=3)

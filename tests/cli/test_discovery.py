@@ -77,3 +77,32 @@ def test_a_module_that_does_not_exist_is_named(terminal, shop, options, said):
 
 def test_imports_need_an_application(terminal):
     assert "name it with -A module:app" in terminal("worker", "start", "-I", "shop.mail", code=2)
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        (
+            "def load():\n    return nothing\n\n\nload()\n",
+            ["cannot be imported: NameError: name 'nothing' is not defined", "line 5: load()", "line 2: return"],
+        ),
+        ("def load(:\n", ["module 'broken' cannot be imported: SyntaxError: invalid syntax", "line 1: def load(:"]),
+        ("import nothing_here\n", ["ModuleNotFoundError: No module named 'nothing_here'", "line 1: import nothing"]),
+        (
+            "from shop.queue import app\n\n@app.task(bind=True)\ndef send(self): ...\n",
+            ["TypeError: unknown option 'bind', which is Celery's: annotate the first parameter", "line 3: @app.task("],
+        ),
+        (
+            "from holdfast import Depends\nfrom shop.queue import app\n\n@app.task\ndef send(a=Depends): ...\n",
+            ["the default of 'a' is Depends itself: write Depends(function); in", "line 4: @app.task"],
+        ),
+    ],
+    ids=["exception", "syntax", "import", "option", "holdfast"],
+)
+def test_a_module_that_cannot_be_imported_is_reported_with_its_own_lines(terminal, shop, source, lines):
+    shop()
+    (terminal.folder / "broken.py").write_text(source)
+    printed = terminal("worker", "start", "-A", "shop.queue:app", "-I", "broken", code=2)
+    assert [line for line in lines if line not in printed] == []
+    assert str(terminal.folder / "broken.py") in printed
+    assert len(printed.splitlines()) <= len(lines)

@@ -73,12 +73,19 @@ def test_refused_jobs_are_named_by_doctor_and_status_and_can_be_moved(terminal):
 
     asyncio.run(refuse())
     cause = "workers refused 1 job of task 'old' in queue 'default': UnknownTask: unknown task 'old'"
-    assert f"warn  {cause}" in terminal("doctor", code=1)
+    assert f"warn  {cause}" in terminal("doctor")
     assert f"Warning: {cause}" in terminal("status")
     [refused] = terminal.json("status")["refused"]
     assert (refused["task"], refused["count"], refused["exact"]) == ("old", 1, True)
     assert "1 jobs match; none was moved." in terminal("move", "old", "new", "--dry-run")
-    assert "1 of 1 jobs moved from task old to new." in terminal("move", "old", "new")
+    (terminal.folder / "shop.py").write_text(
+        "from holdfast import Holdfast\napp = Holdfast()\n\n@app.task\ndef new(n: int) -> None: ...\n"
+    )
+    note = "holdfast: note: application shop:app has no task 'nwe'; did you mean 'new'?"
+    assert note in terminal("move", "-A", "shop:app", "old", "nwe", "--dry-run")
+    moved = terminal("move", "-A", "shop:app", "old", "new")
+    assert "1 of 1 jobs moved from task old to new." in moved
+    assert "note" not in moved
     assert cause not in terminal("status")
 
 

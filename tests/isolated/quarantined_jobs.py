@@ -33,3 +33,19 @@ async def halves(numbers: list[int]) -> list[float | Exception]:
     if 13 in numbers:
         os.kill(os.getpid(), signal.SIGKILL)
     return [ValueError("odd") if number % 2 else number / 2 for number in numbers]
+
+
+@app.task
+def save_when(ctx: Context, name: str) -> None:
+    wait_for.fn(ctx, name)
+    with ctx.transaction(result=os.getpid()) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS saved (pid INTEGER)")
+        connection.execute("INSERT INTO saved VALUES (?)", (os.getpid(),))
+
+
+@app.task(run_in="process", max_attempts=1)
+async def save(ctx: Context) -> None:
+    async with ctx.transaction(result=os.getpid()) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS saved (pid INTEGER)")
+        connection.execute("INSERT INTO saved VALUES (?)", (os.getpid(),))
+    raise ValueError("after its success")

@@ -1,6 +1,8 @@
 """Under a supervisor a quarantined job gets a fresh process: alone in it, and in nobody's way."""
 
+import contextlib
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,24 @@ def test_jobs_whose_worker_was_killed_run_again_side_by_side_each_in_its_own_pro
     assert worker["pid"] not in pids
     shop("worker", "stop")
     assert shop.process_table() == {}
+
+
+def test_jobs_in_processes_of_their_own_complete_in_their_own_transactions(shop):
+    enqueue(shop, "killed", "save_when", b'{"name": "go"}')
+    shop("worker", "start", "-A", "quarantined_jobs:app", "--concurrency", "4")
+    shop.until((shop.folder / "started-killed").exists)
+    [worker] = shop.workers()
+    kill(worker["pid"])
+    enqueue(shop, "isolated", "save")
+    (shop.folder / "go").touch()
+    shop.until(lambda: shop.states() == {"succeeded": 2}, 30)
+    shop("worker", "stop")
+    pids = {shop.job(id)["result"] for id in ("killed", "isolated")}
+    assert len(pids) == 2
+    assert worker["pid"] not in pids
+    with contextlib.closing(sqlite3.connect(shop.folder / "holdfast.db")) as connection:
+        assert {pid for (pid,) in connection.execute("SELECT pid FROM saved")} == pids
+        assert connection.execute("SELECT count(*) FROM saved").fetchone() == (2,)
 
 
 def test_a_pickled_callable_whose_worker_was_killed_runs_again_in_a_process_of_its_own(shop):

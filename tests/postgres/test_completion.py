@@ -7,12 +7,15 @@ import pickle
 
 import pytest
 
-from holdfast import Context, Holdfast
+from holdfast import Context
 from holdfast.core.job import State
 from holdfast.testing.build import change
 from support.eventually import eventually
 from support.inside import session_of
+from support.terminal import terminal
 from support.workers import work_off, working
+
+__all__ = ["terminal"]
 
 
 @pytest.fixture
@@ -122,15 +125,37 @@ async def handle_state(app, id):
     return (await app.job(id)).state == State.SUCCEEDED
 
 
-async def test_a_store_without_it_says_so(tmp_path):
-    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
+JOBS = """
+import os
+from holdfast import Context, Holdfast
 
+app = Holdfast()
+
+@app.task(run_in="process", max_attempts=1)
+async def pay(ctx: Context, table: str) -> None:
+    async with ctx.transaction(result=os.getpid()) as connection:
+        await connection.execute(f"INSERT INTO {table} VALUES (1)")
+"""
+
+
+@pytest.mark.extended
+async def test_a_job_in_its_own_process_completes_in_its_own_transaction(app, sql, url, table, terminal):
+    await make_table(app, sql, table)
+    (terminal.folder / "paying.py").write_text(JOBS)
+    terminal.env["HOLDFAST_URL"] = url
+    handle = await app.enqueue("pay", table)
+    await asyncio.to_thread(terminal, "worker", "start", "-A", "paying:app")
+    assert await handle.result(timeout=60) > 0
+    await asyncio.to_thread(terminal, "worker", "stop")
+    assert await sql.fetchval(f"SELECT count(*) FROM {table}") == 1
+
+
+async def test_a_plain_function_is_told_to_be_async(app):
     @app.task(max_attempts=1)
-    async def pay(ctx: Context) -> None:
-        async with ctx.transaction():
+    def pay(ctx: Context) -> None:
+        with ctx.transaction():
             pass
 
-    async with app:
-        handle = await pay.enqueue()
-        await work_off(app)
-        assert "needs a Postgres store" in (await handle.job()).error
+    handle = await pay.enqueue()
+    await work_off(app)
+    assert "declare the task with `async def`" in (await handle.job()).error

@@ -94,7 +94,7 @@ class Terminal:
         return [one for one in msgspec.to_builtins(self.store.workers()) if one["kind"] == "worker"]
 
     def printed(self, id: str) -> str:
-        return b"".join(piece.data for piece in self.store.output(id)).decode()
+        return b"".join(piece.data for piece in self.store.handle(id).output()).decode()
 
     def until(self, condition: Callable[[], T], limit: float = 60.0) -> T:
         """The condition's first true answer."""

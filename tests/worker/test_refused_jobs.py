@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import ConfigError, Holdfast, Snooze, State, UnknownTask
+from holdfast import ConfigError, Flow, Holdfast, Snooze, State, UnknownTask
 from holdfast.client.errors import RefusedJobs
 from holdfast.core.waiting import COMPATIBLE
 from holdfast.store.reference.memory import MemoryStore
@@ -259,3 +259,22 @@ async def test_in_a_rolling_deploy_no_attempt_is_charged_and_no_job_is_lost(make
     await work_off(new)
     assert [await handle.result(timeout=30) for handle in handles] == [1, 2, 3, 4, 5, 0, 1, 2, 3, 4]
     assert {job.attempt for job in (await old.jobs()).jobs} == {1}
+
+
+async def test_explain_of_a_flow_names_its_refused_job(two):
+    old, new, _ = two
+
+    @new.task
+    async def later(n: int) -> int:
+        return n
+
+    flow = Flow()
+    first = flow.add(later, 1)
+    flow.add(later, first.result)
+    handle = await new.enqueue_flow(flow)
+    await work_off(old)
+    named = f"workers refuse job {handle.id}.0 of task 'later': {UNKNOWN}"
+    assert named in (await old.explain(handle.id)).details
+    assert named in (await old.explain(f"{handle.id}.1")).details
+    await old.enqueue("later", 1)
+    assert len((await old.explain(handle.id)).details) == 1

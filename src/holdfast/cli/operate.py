@@ -11,7 +11,7 @@ import typer
 from ..core.errors import ConfigError, InvalidJob
 from . import options
 from .bulk import in_bulk, reasons_text
-from .connect import with_app
+from .connect import make_app, note_unknown, root, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -130,11 +130,15 @@ def purge_jobs(url: str | None, which: dict[str, Any], what: str, *, yes: bool, 
 def move(
     task: Annotated[str, typer.Argument(metavar="TASK")],
     to: Annotated[str, typer.Argument(metavar="NEW_TASK")],
+    *,
     queue: options.Queue = None,
     dry_run: options.DryRun = False,
+    application: options.Application = None,
     url: options.Url = None,
 ) -> None:
     """Give the waiting and dead jobs of a task another task, with the same arguments. Dead jobs stay dead."""
+    root["app"] = application or root["app"]
+    note_unknown(make_app(url), application, to)
     seen = in_bulk(
         url,
         "counted" if dry_run else "moved",

@@ -47,28 +47,33 @@ async def _apply(store: Migrating) -> list[int]:
 
 def _refused(store: object, url: str | None) -> list[Finding]:
     """Findings about refused jobs; none if the schema is not this version's."""
-    try:
-        if isinstance(store, Migrating) and asyncio.run(store.missing()):
-            return []
-        refused = with_app(url, lambda app: app.errors.refused())
-    except HoldfastError as error:
-        advice = "correct this error, then run `holdfast doctor` again"
-        return [Finding(False, f"refused jobs could not be read: {error}", advice)]
+    if isinstance(store, Migrating) and asyncio.run(store.missing()):
+        return []
     advice = (
         "deploy the code of these jobs to the workers of the queue, or run `holdfast move` or `holdfast purge --task`"
     )
-    return [Finding(False, str(one), advice) for one in refused]
+    return [Finding(False, str(one), advice) for one in with_app(url, lambda app: app.errors.refused())]
 
 
 def doctor(*, as_json: options.AsJson = False, url: options.Url = None) -> None:
-    """Check the store's configuration for risks, and for refused jobs; exit code 1 if anything needs attention."""
+    """Check the store's configuration for risks, and for refused jobs; exit code 1 if a check of the store fails.
+
+    Refused jobs are only a warning: during a deploy they are normal, and workers of the new code take them.
+    """
     store = parts_of(make_app(url)).runtime.store
     if not isinstance(store, Examining):
         findings = [Finding(True, f"the {store.name} store has no checks")]
     else:
         findings = asyncio.run(store.examine())
+    refused: list[Finding] = []
     if all(finding.fine for finding in findings[:1]):  # else the schema is missing or cannot be read
-        findings += _refused(store, url)
+        try:
+            refused = _refused(store, url)
+        except HoldfastError as error:
+            what = f"refused jobs could not be read: {error}"
+            findings.append(Finding(False, what, "correct this error, then run `holdfast doctor` again"))
+    failed = not all(finding.fine for finding in findings)
+    findings += refused
     if as_json:
         printing.document(findings)
     else:
@@ -76,4 +81,4 @@ def doctor(*, as_json: options.AsJson = False, url: options.Url = None) -> None:
             printing.echo(f"{'ok  ' if finding.fine else 'warn'}  {finding.what}")
             if not finding.fine and finding.advice:
                 printing.echo(f"      {finding.advice}")
-    raise typer.Exit(0 if all(finding.fine for finding in findings) else 1)
+    raise typer.Exit(1 if failed else 0)

@@ -23,8 +23,10 @@ from .session import Session
 
 MAX_RUNNING = 200
 """Running jobs that are read to find since when the workers are busy, or which jobs of a limit key run."""
+MAX_REFUSED = 100
+"""Refused jobs that are read to name those of a flow."""
 MAX_NAMED = 5
-"""Steps, and running jobs, that are named in one line."""
+"""Steps, running jobs and refused jobs that are named."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -48,7 +50,24 @@ async def explain(session: Session, id: str) -> Explanation:
         running = (await store.find(Where(states=(State.RUNNING,)), None, MAX_RUNNING)).records
         busy = [one for one in running if one.limit_key is not None and one.limit_key.name == record.waiting_for.name]
     timeout = session.settings.refusal_timeout
-    return why(record, now, holders, records["pause"], busy, paused=paused, refusal_timeout=timeout)
+    found = why(record, now, holders, records["pause"], busy, paused=paused, refusal_timeout=timeout)
+    if record.state == State.BLOCKED and (refused := await _refused_before(session, record)):
+        return msgspec.structs.replace(found, details=(*found.details, *map(_name_refused, refused)))
+    return found
+
+
+async def _refused_before(session: Session, record: Record) -> list[Record]:
+    """Of the newest refused jobs, those of a flow, or that which a job of a flow waits for; not more than are named."""
+    found = await session.store.find(Where(waiting_for=COMPATIBLE), None, MAX_REFUSED)
+    if extra.is_flow(record):
+        flow = extra.read(record.extra).flow
+        return [one for one in found.records if extra.read(one.extra).flow == flow][:MAX_NAMED]
+    waited_for = record.waiting_for is not None and record.waiting_for.kind == "dependency" and record.waiting_for.name
+    return [one for one in found.records if one.id == waited_for]
+
+
+def _name_refused(record: Record) -> str:
+    return f"workers refuse job {record.id} of task {record.task!r}: {record.error}"
 
 
 def why(

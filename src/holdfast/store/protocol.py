@@ -386,6 +386,9 @@ class BlockingWrites(Protocol):
 class Transacting(Protocol):
     """Implemented by stores that end a job together with the task's own writes (`transactional_completion`)."""
 
+    blocking_transactions: bool
+    """Whether the connection blocks: plain functions can use it, and all other writes wait for its transaction."""
+
     def transaction(self, end: Callable[[], ops.Settlement]) -> AbstractAsyncContextManager[Any]:
         """A connection inside a transaction. When the block ends, `end()` is written last, and everything commits.
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
@@ -22,6 +21,7 @@ from .claim_notes import WriteNote, on_loop, save, stored
 from .durable_steps import DurableSteps
 
 if TYPE_CHECKING:
+    from .completion import Completion, OwnTransaction
     from .handle import Handle
     from .options import Options
 
@@ -94,20 +94,22 @@ class Context:
         max_payload: int,
         max_output: int,
         progress_soon: Callable[[Context], None],
-        transact: Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None = None,
+        completion: Completion | None = None,
         flows: GrowingFlows | None = None,
         state: Any = None,
     ) -> None:
         self._record = record
         self.state = state
         """What the app's lifespan has yielded in this worker; None in a process of the job's own."""
-        self._write_note = write_note
+        self._write_unchecked = write_note
         self._loop = loop
-        self._steps = DurableSteps(record, write_note, loop=loop, clock=clock, max_payload=max_payload)
-        self._transact = transact
+        self._steps = DurableSteps(record, self._write_note, loop=loop, clock=clock, max_payload=max_payload)
+        self.completion = completion
         self._flows = flows
         self.completed = False
         """Whether the job's end has already been written, together with the task's own writes."""
+        self.in_transaction = False
+        """Whether the task is in the block of a transaction that other writes wait for."""
         self.max_output = max_output
         self._progress_soon = progress_soon
         self._stopped = False
@@ -224,24 +226,36 @@ class Context:
         note = Note(record.id, record.seq, record.fence, record.token, rest=rest)
         return stored(save(self._write_note, note), self._loop)
 
-    @asynccontextmanager
-    async def transaction(self, result: Any = None) -> AsyncGenerator[Any, None]:
+    def transaction(self, result: Any = None) -> OwnTransaction:
         """A connection to the store's database, inside a transaction that commits together with the job's success.
 
-        For async tasks; needs a store with `transactional_completion` (Postgres: an asyncpg connection). When the block
-        ends, the success (with `result`, or what it returns if it is a function) is written under this claim's fence,
-        and everything commits: effects in this database happen exactly once. LeaseLost, and nothing is kept, if the
-        claim was ended meanwhile. An exception rolls back and fails the attempt as usual. Let the task end with it.
+        `async with` on Postgres (an asyncpg connection) and SQLite (a `sqlite3.Connection`); `with` in plain functions
+        on SQLite. When the block ends, the success (with `result`, or what it returns if it is a function) is written
+        under this claim's fence, and everything commits: effects in this database happen exactly once. LeaseLost, and
+        nothing is kept, if the claim was ended meanwhile. An exception rolls back and fails the attempt as usual. Let
+        the task end with it. On SQLite all other writes to the file wait for the block; keep it short.
         """
-        if self._transact is None:
+        if self.completion is None:
             raise ConfigError(
-                "ctx.transaction() needs a Postgres store, and an async task that runs in the worker process; with"
-                " another store, record ctx.job.id in your own transaction, and skip a job that is recorded there"
+                "ctx.transaction() needs a SQLite or Postgres store; with another store, record ctx.job.id in your own"
+                " transaction, and skip a job that is recorded there"
+            )
+        from .completion import OwnTransaction  # only where it is used
+
+        return OwnTransaction(self, self._record, self.completion, self._loop, result)
+
+    def refuse_in_transaction(self) -> None:
+        """Raise ConfigError for a write that would wait for the end of the task's own transaction."""
+        if self.in_transaction:
+            raise ConfigError(
+                f"job {self._record.id}: nothing was written, because this write would wait for the end of the block of"
+                " ctx.transaction() that it is in; enqueue with the block's connection"
+                " (`task.using(connection=connection).enqueue(…)`), and do everything else before or after the block"
             )
 
-        async with self._transact(self._record, result if callable(result) else lambda: result) as connection:
-            yield connection
-        self.completed = True
+    def _write_note(self, note: Note) -> Awaitable[bool]:
+        self.refuse_in_transaction()
+        return self._write_unchecked(note)
 
     def add_to_flow(self, work: Work, /, *args: Any, after: Iterable[Handle[Any]] = (), **kwargs: Any) -> Any:
         """Add a job to the flow of this job; await it in async code. Returns the new job's handle.

@@ -283,6 +283,10 @@ def unknown_option(name: str, known: Collection[str]) -> TypeError:
     """The error for an unknown option, with the closest known one."""
     from difflib import get_close_matches  # late: only for mistakes
 
+    from .celery_names import OPTIONS
+
+    if name in OPTIONS:
+        return TypeError(f"unknown option {name!r}, which is Celery's: {OPTIONS[name]}")
     close = get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"known options: {', '.join(known)}"
     return TypeError(f"unknown option {name!r}; {hint}")

@@ -135,6 +135,13 @@ class Task(Generic[P, R]):
             plain.codec = plain.result_codec = None
             self.plain = plain
 
+    if not TYPE_CHECKING:  # type checkers report a name that does not exist
+
+        def __getattr__(self, name: str) -> Any:
+            from .celery_names import TASK, missing
+
+            raise missing(self, name, TASK)
+
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
 

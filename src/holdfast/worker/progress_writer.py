@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.clock import Clock
 from ..core.job import Record
 from ..core.operations import Note
 from ..flows.service import Flows
 from ..tasks.context import Context
+
+if TYPE_CHECKING:
+    from ..tasks.completion import Completion
 
 PROGRESS_PAUSE = 0.25
 """Seconds between two writes of one job's progress; values in between are dropped."""
@@ -25,7 +27,7 @@ class ProgressWriter:
         write: Callable[[Note], Awaitable[bool]],
         limits: Callable[[], tuple[int, int]],
         clock: Clock,
-        transact: Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None = None,
+        completion: Completion | None = None,
         flows: Flows | None = None,
         *,
         state: Any = None,
@@ -34,7 +36,7 @@ class ProgressWriter:
         self._write = write
         self._clock = clock
         self._flows = flows
-        self._transact = transact
+        self._completion = completion
         self._limits = limits
         self._loop = asyncio.get_running_loop()
 
@@ -48,7 +50,7 @@ class ProgressWriter:
             max_payload=max_payload,
             max_output=max_output,
             progress_soon=self._progress,
-            transact=self._transact,
+            completion=self._completion,
             flows=self._flows,
             state=self._state,
         )

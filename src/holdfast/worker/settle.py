@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any
 
 from ..client import signals
 from ..client.claims import ManualClaims
 from ..client.session import Session
-from ..core.errors import HoldfastError, PayloadTooLarge, StoreLost
+from ..core.errors import HoldfastError, StoreLost
 from ..core.job import Record
 from ..core.lifecycle import Outcome, note_refusal
 from ..core.operations import Settlement
 from ..observe.events import Events
-from ..store.protocol import Transacting
 from ..tasks.durable_steps import RESEND_PAUSE
-from ..tasks.registry import Registry
 from .run import Run
 from .slots import Slots
 
@@ -134,23 +130,3 @@ class Settler:
             self._done(run)
         else:
             self._write(run, end)
-
-
-def transacting(
-    session: Session, claims: ManualClaims, registry: Registry
-) -> Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None:
-    """How a task completes its job inside its own transaction; None if the store does not support it."""
-    store = session.store
-    if not isinstance(store, Transacting):
-        return None
-
-    def end(record: Record, result: Callable[[], Any]) -> Settlement:
-        data, limit = registry.encode_result(record, result()), session.settings.max_payload
-        if data is not None and len(data) > limit:
-            raise PayloadTooLarge(
-                f"job {record.id} was not completed, and its transaction is rolled back: a result of {len(data)} bytes"
-                f" is over max_payload ({limit}); return less, or raise max_payload"
-            )
-        return claims.settlement(session, record, Outcome.succeeded(data))
-
-    return lambda record, result: store.transaction(lambda: end(record, result))

@@ -18,7 +18,7 @@ from ..client.session import RECOVERY_DELAY
 from ..core.errors import ConfigError, HoldfastError
 from ..core.job import SHELL_TASK, Record
 from ..core.lifecycle import Outcome
-from ..core.operations import Holder
+from ..core.operations import Holder, Settlement
 from ..core.settings import ASYNC_CONCURRENCY, DEFAULT_CONCURRENCY, DEFAULT_LEASE, LONG_LEASE, parse
 from ..core.url import redact
 from ..core.validation import checked_names
@@ -26,6 +26,7 @@ from ..loading import address_of, import_tasks, refuse_while_loading
 from ..observe import traces
 from ..observe.outages import REFUSALS
 from ..store.protocol import Transacting
+from ..tasks.completion import Completion
 from ..webhooks.delivery import allow_webhooks
 from ..webhooks.service import QUEUE as WEBHOOKS
 from .batch import Batches
@@ -40,12 +41,13 @@ from .queue_rotation import QueueRotation
 from .run import Batch, Run, Runner
 from .run.thread import Threads
 from .scheduler import Scheduler
-from .settle import Settler, transacting
+from .settle import Settler
 from .slots import Slots
 from .unserved_queues import UnservedQueues
 from .unstarted import Unstarted
 
 if TYPE_CHECKING:
+    from ..client.claims import ManualClaims
     from ..client.session import Session
     from ..tasks.registry import Registry
 
@@ -151,15 +153,13 @@ class Worker:
         holder = new_holder(session, "worker", lease, queues, tasks=tasks, slots=size, process=process)
         await self._register(holder)
         self.holder = holder
-        # In a child process, a task could not complete its job in its own transaction.
-        apart = self._isolate_quarantined and not isinstance(session.store, Transacting)
-        self._slots = Slots(size, isolate_quarantined=apart)
+        self._slots = Slots(size, isolate_quarantined=self._isolate_quarantined)
         limits = lambda: (session.settings.max_payload, session.settings.max_output)  # noqa: E731  # as they are then
         progress = ProgressWriter(
             session.commit.note,
             limits,
             session.clock,
-            transacting(session, claims, registry),
+            _completion(session, claims, registry),
             parts.flows,
             state=state,
         )
@@ -172,7 +172,7 @@ class Worker:
             new_context=progress.context,
             with_results=parts.flows.with_results,
             address=lambda: (address_of(self.app), parts.imports),
-            isolate_quarantined=apart,
+            isolate_quarantined=self._isolate_quarantined,
         )
         plain = not parts.hooks.around_run and traces.tracer() is None  # both begin on the loop, before the thread
         self._prefetch = Prefetch(session.clock, self._runner.threads, self._slots, self._unstarted if plain else None)
@@ -441,6 +441,17 @@ def _check_stop_timeout(grace: float, stop_timeout: float | None) -> None:
 
 def _given(name: str, value: float | None) -> Any:
     return None if value is None else parse(name, value)
+
+
+def _completion(session: Session, claims: ManualClaims, registry: Registry) -> Completion | None:
+    """How tasks complete their jobs in their own transactions; None if the store does not support it."""
+    if not isinstance(session.store, Transacting):
+        return None
+
+    def success(record: Record) -> Settlement:
+        return claims.settlement(session, record, Outcome.succeeded(None))
+
+    return Completion(session.store, success, registry.encode_result, lambda: session.settings.max_payload)
 
 
 def _default_concurrency(registry: Registry) -> int:

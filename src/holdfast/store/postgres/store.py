@@ -46,6 +46,7 @@ class PostgresStore:
 
     name = "postgres"
     features = frozenset({"durable", "multi_process", "transactional_enqueue", "transactional_completion"})
+    blocking_transactions = False
 
     def __init__(self, place: str | Place) -> None:
         self.place = from_url(place) if isinstance(place, str) else place

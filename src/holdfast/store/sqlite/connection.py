@@ -17,11 +17,19 @@ _inherited: list[object] = []
 """A parent's connections in a forked child. They must never be closed there, so they are referenced forever."""
 
 
-def connect(path: str, busy_timeout: float, *, uri: bool = False) -> sqlite3.Connection:
+def connect(
+    path: str, busy_timeout: float, *, uri: bool = False, factory: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
     """A connection without implicit transactions."""
     # Used by one thread; closed by another when the process forks (fork.py).
     connection = sqlite3.connect(
-        path, timeout=busy_timeout, isolation_level=None, cached_statements=256, check_same_thread=False, uri=uri
+        path,
+        timeout=busy_timeout,
+        isolation_level=None,
+        cached_statements=256,
+        check_same_thread=False,
+        uri=uri,
+        factory=factory,
     )
     try:
         # Only writer.py makes checkpoints: an automatic one could race another connection's write.
@@ -32,9 +40,11 @@ def connect(path: str, busy_timeout: float, *, uri: bool = False) -> sqlite3.Con
     return connection
 
 
-def connect_writer(path: str, busy_timeout: float, synchronous: str) -> sqlite3.Connection:
+def connect_writer(
+    path: str, busy_timeout: float, synchronous: str, factory: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
     """A connection that writes, with the file in WAL mode."""
-    connection = connect(path, busy_timeout)
+    connection = connect(path, busy_timeout, factory=factory)
     try:
         _switch_to_wal(connection, path)
         connection.execute(f"PRAGMA synchronous = {synchronous}")

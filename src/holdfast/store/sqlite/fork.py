@@ -3,7 +3,8 @@
 SQLite keeps its locks and mutexes per process, and a child inherits that state: a connection that the child opens
 would take no real lock, and the parent, as the supposed last user, would remove a log that the child writes to. So
 every connection is closed just before a fork, under the ForkLock of its thread. The parent's threads open theirs again
-when they next need them; the child opens new ones.
+when they next need them; the child opens new ones. The connection of a task's own transaction stays open, since its
+task uses it: a child forked meanwhile cannot use that file.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+
+from ...core.errors import ConfigError
 
 
 class ForkLock:
@@ -29,6 +32,19 @@ _forking = threading.Lock()
 """Held from before a fork to after it: two threads may fork at once."""
 
 
+left_open: set[str] = set()
+"""The files with an open transaction of a task, at the fork; empty in a process that was not forked then."""
+
+
+def check(path: str) -> None:
+    """Refuse a file that this process inherited in use."""
+    if path in left_open:
+        raise ConfigError(
+            f"this process cannot use {path}: it was forked during a ctx.transaction() of its parent. Start processes"
+            " with subprocess, or with multiprocessing's start method 'spawn'"
+        )
+
+
 def _before() -> None:
     _forking.acquire()
     for fork_lock in list(_fork_locks):
@@ -43,4 +59,9 @@ def _after() -> None:
     _forking.release()
 
 
-os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)
+def _after_in_parent() -> None:
+    left_open.clear()
+    _after()
+
+
+os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...core import operations as ops
 from ...core.clock import Clock, SystemClock
@@ -27,6 +29,9 @@ from .thread import OperationThread, Ticket
 from .wake import Listeners
 from .writer import Writer
 
+if TYPE_CHECKING:
+    from .transaction import Transactions
+
 T = TypeVar("T")
 
 SYNCHRONOUS = frozenset({"full", "normal"})
@@ -45,7 +50,8 @@ class SqliteStore:
     """
 
     name = "sqlite"
-    features = frozenset({"durable", "multi_process", "transactional_enqueue"})
+    features = frozenset({"durable", "multi_process", "transactional_enqueue", "transactional_completion"})
+    blocking_transactions = True
 
     def __init__(
         self,
@@ -66,6 +72,7 @@ class SqliteStore:
         self._thread: OperationThread | None = None
         self._reader: Reader | None = None
         self._listeners: Listeners | None = None
+        self._transactions: Transactions | None = None
 
     # -- lifetime
 
@@ -99,10 +106,13 @@ class SqliteStore:
 
     async def close(self) -> None:
         thread, writer, reader, listeners = self._thread, self._writer, self._reader, self._listeners
+        transactions, self._transactions = self._transactions, None
         self._thread = self._writer = self._reader = self._listeners = None
         if thread is None or writer is None:
             return
         try:
+            if transactions is not None:
+                await transactions.close()
             if listeners is not None:
                 await listeners.close()
             if reader is not None:
@@ -115,10 +125,10 @@ class SqliteStore:
         return SqliteStore(self.path, synchronous=self._synchronous, clock=self._clock, busy_timeout=self._busy_timeout)
 
     def release(self) -> None:
-        for part in (self._listeners, self._reader, self._thread):
+        for part in (self._transactions, self._listeners, self._reader, self._thread):
             if part is not None:
                 part.end()
-        self._thread = self._writer = self._reader = self._listeners = None
+        self._thread = self._writer = self._reader = self._listeners = self._transactions = None
 
     def abandon(self) -> None:
         if self._writer is not None:
@@ -127,8 +137,10 @@ class SqliteStore:
             self._reader.forget()
         if self._listeners is not None:
             self._listeners.forget()
-        connections.forget(self._thread, self._reader, self._listeners)
-        self._thread = self._writer = self._reader = self._listeners = None
+        if self._transactions is not None:
+            self._transactions.forget()
+        connections.forget(self._thread, self._reader, self._listeners, self._transactions)
+        self._thread = self._writer = self._reader = self._listeners = self._transactions = None
 
     async def migrate(self) -> list[int]:
         """Open the store, which brings its schema up to date; the versions that were applied."""
@@ -210,6 +222,18 @@ class SqliteStore:
 
     async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[ops.Inserted]:
         return await bound.insert_bound(connection, self.path, self._clock, jobs)
+
+    @asynccontextmanager
+    async def transaction(self, end: Callable[[], ops.Settlement]) -> AsyncGenerator[sqlite3.Connection, None]:
+        if self._writer is None or self._listeners is None:
+            raise self._not_open()
+        if self._transactions is None:
+            from .transaction import Transactions  # only with the first: most programs have none
+
+            files, notify = self._writer.files, self._listeners.notify
+            self._transactions = Transactions(files, self._clock, self._busy_timeout, self._synchronous, notify)
+        async with self._transactions.begin(end) as connection:
+            yield connection
 
     async def seal(self) -> None:
         """Commit a write that changes nothing."""

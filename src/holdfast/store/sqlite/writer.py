@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ...core.clock import Clock
 from ...core.errors import HoldfastError, OutcomeUnknown, StoreLost, StoreUnavailable
 from . import connection as connections
-from . import place, schema, sql, trouble, version
+from . import fork, place, schema, sql, trouble, version
 from .files import Files
 from .fork import ForkLock
 from .lock import FileLock
@@ -32,16 +32,27 @@ class Writer:
     1. Opens the file under the lock file, and brings its schema up to date.
     2. Runs each write as one transaction under the lock file; an error says whether it was written.
     3. Copies the write-ahead log into the database when it is long, while no process can write.
+    4. `begin` and `finish` are the two ends of a transaction whose statements a task runs in between.
     """
 
-    def __init__(self, files: Files, clock: Clock, busy_timeout: float, synchronous: str) -> None:
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        busy_timeout: float,
+        synchronous: str,
+        factory: type[sqlite3.Connection] = sqlite3.Connection,
+    ) -> None:
         self.path = path = files.path
-        self._files = files
+        self.files = files
         self.lock: FileLock | None = None
         self.applied: list[int] = []
         self._clock = clock
         self._busy_timeout = busy_timeout
         self._synchronous = synchronous
+        self._factory = factory
+        self.lent = False
+        """Whether a task uses the connection: no other thread may use or close it then."""
         self._connection: sqlite3.Connection | None = None
         self._checkpointer: sqlite3.Connection | None = None
         self._countdown = WAL_EVERY
@@ -84,9 +95,9 @@ class Writer:
             self.lock = None
 
     def _close_connections(self) -> None:
-        for each in (self._checkpointer, self._connection):
-            self._files.close(each)
-        self._checkpointer = self._connection = None
+        for each in (self._checkpointer, None if self.lent else self._connection):
+            self.files.close(each)
+        self._checkpointer = self._connection = None  # one that is lent is closed when its task drops it
 
     def forget(self) -> None:
         """In a forked child: never close the parent's connections; before the fork all were closed."""
@@ -95,7 +106,13 @@ class Writer:
 
     def _close_for_fork(self) -> None:
         """Close the connections before a fork."""
-        if self.lock is not None:
+        if self.lent:
+            fork.left_open.add(self.path)
+        else:
+            self.close_connections()
+
+    def close_connections(self) -> None:
+        if self.lock is not None and self._connection is not None:
             with self.lock:
                 self._close_connections()
 
@@ -111,7 +128,7 @@ class Writer:
     def look(self, work: Callable[[Step], T]) -> T:
         """Read in one snapshot, without any lock that a writer waits for."""
         connection, _ = self._open_connection()
-        self._files.check()
+        self.files.check()
         try:
             connection.execute(sql.BEGIN_READ)
             try:
@@ -130,7 +147,7 @@ class Writer:
         lock.acquire()
         try:
             ticket.begin()
-            self._files.check()
+            self.files.check()
             done = self._transact(connection, work)
             self._confirm()
         finally:
@@ -140,7 +157,7 @@ class Writer:
     def _confirm(self) -> None:
         """Raise OutcomeUnknown if a commit may have gone to files that were deleted or replaced."""
         try:
-            self._files.check_all()
+            self.files.check_all()
         except StoreLost as error:
             raise OutcomeUnknown(
                 f"{error.what}; the last write went to the old file, and is lost unless that file is restored. Stop"
@@ -170,12 +187,62 @@ class Writer:
                 return self._transact(connection, work)
             self._explain(error)
             raise
+        self._commit(connection)
+        return answer, step.notified
+
+    def begin(self, ticket: Ticket[Any]) -> sqlite3.Connection:
+        """Begin a transaction for a task; the lock file is held only until SQLite's own write lock is taken.
+
+        A checkpoint needs that lock too, so none can race the task's writes.
+        """
+        connection, lock = self._open_connection()
+        with lock:
+            ticket.begin()
+            self.files.check()
+            try:
+                connection.execute(sql.BEGIN_WRITE)
+            except sqlite3.Error as error:
+                self._explain(error)
+                raise
+        self.lent = True
+        return connection
+
+    def finish(self, work: Callable[[Step], T]) -> tuple[T, set[str]]:
+        """Run `work` last in the transaction of `begin` and commit it; its answer, and the topics to notify."""
+        connection = self._connection
+        if connection is None:
+            raise StoreUnavailable(f"the store {self.path} was closed during the transaction; nothing was written")
         try:
-            execute(sql.COMMIT)
+            connection.row_factory, connection.text_factory = None, str  # of the task
+            step = Step(connection, self._clock, bulk=False)
+            answer = work(step)
+        except BaseException as error:
+            self.give_up()
+            self._explain(error)
+            raise
+        self.lent = False
+        self._commit(connection)
+        self._confirm()
+        return answer, step.notified
+
+    def give_up(self, _: object = None) -> None:
+        """Roll back the transaction of `begin`, unless it has been committed.
+
+        Before anything takes the lock file: its holder may wait for this transaction.
+        """
+        self.lent = False
+        if self._connection is not None:
+            try:
+                connections.roll_back(self._connection)
+            except sqlite3.Error:  # it is closed, or cannot roll back: closing it ends the transaction
+                self._connection.close()
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.execute(sql.COMMIT)
         except sqlite3.Error as error:
             raise self._failed_commit(connection, error) from error
         self._countdown -= 1
-        return answer, step.notified
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:
@@ -193,11 +260,12 @@ class Writer:
             raise
 
     def _connect(self) -> sqlite3.Connection:
-        self._files.opening()
-        connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
+        fork.check(self.path)
+        self.files.opening()
+        connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous, self._factory)
         try:
             connection.execute(sql.SCHEMA_TABLE).fetchone()  # which opens the log
-            self._files.opened()
+            self.files.opened()
         except sqlite3.Error:
             connection.close()
             raise
@@ -233,7 +301,7 @@ class Writer:
     def _explain(self, error: BaseException) -> None:
         """Raise the Holdfast error for an SQLite error, if there is one."""
         if isinstance(error, sqlite3.DatabaseError) and self.lock is not None:
-            self._files.check()
+            self.files.check()
         if isinstance(error, sqlite3.Error) and (meaning := trouble.translate(error, self.path)):
             raise meaning from error
 

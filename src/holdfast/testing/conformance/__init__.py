@@ -28,6 +28,7 @@ TOPICS = (
     "settle",
     "waiting_again",
     "fences",
+    "completion",
     "notes",
     "updates",
     "output",

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from queue import SimpleQueue
 from typing import Any
 
@@ -25,12 +25,15 @@ from ...app import Holdfast, parts_of
 from ...core.clock import Clock
 from ...core.errors import StoreUnavailable
 from ...core.lifecycle import Outcome
-from ...core.operations import Note
+from ...core.operations import Note, Settlement
 from ...loading import load_address
 from ...observe import traces
 from ...observe.logs import COMMON
+from ...parts import Parts
+from ...store.protocol import Store, Transacting
 from ...tasks.batch import item_of, only_part
 from ...tasks.binding import bind
+from ...tasks.completion import Completion
 from ...tasks.context import Context
 from ..progress_writer import ProgressWriter
 from . import explain
@@ -134,8 +137,8 @@ def run(app: Holdfast, line: Line, start: Start) -> Outcome:
         task = registry.of_job(record.task, record.codec)
         args, kwargs = bind(task, record.payload)
         accepting = False
-        new_context = asyncio.run_coroutine_threadsafe(_notes(clock, line, start), line.loop).result().context
-        context = line.context = new_context(record)
+        notes = _notes(clock, line, start, _completion(parts, start))
+        context = line.context = asyncio.run_coroutine_threadsafe(notes, line.loop).result().context(record)
         if task.arguments.takes_context:
             args = (context, *args)
         if task.batch is not None:
@@ -168,8 +171,35 @@ async def _run(work: Awaitable[Any], context: Context) -> Any:
         raise
 
 
-async def _notes(clock: Clock, line: Line, start: Start) -> ProgressWriter:
-    return ProgressWriter(line.note, lambda: (start.max_payload, start.max_output), clock)
+async def _notes(clock: Clock, line: Line, start: Start, completion: Completion | None) -> ProgressWriter:
+    return ProgressWriter(line.note, lambda: (start.max_payload, start.max_output), clock, completion)
+
+
+def _completion(parts: Parts, start: Start) -> Completion | None:
+    success, store = start.success, parts.runtime.store
+    if success is None or not isinstance(store, Transacting):
+        return None
+    sibling = _Sibling(store.sibling, blocking_transactions=store.blocking_transactions)
+    return Completion(sibling, lambda _: success, parts.registry.encode_result, lambda: start.max_payload)
+
+
+class _Sibling:
+    """The app's store, opened for one transaction, on the loop of the job."""
+
+    def __init__(self, make: Callable[[], Store], *, blocking_transactions: bool) -> None:
+        self._make = make
+        self.blocking_transactions = blocking_transactions
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, end: Callable[[], Settlement]) -> AsyncGenerator[Any, None]:
+        store = self._make()
+        assert isinstance(store, Transacting)
+        await store.open()
+        try:
+            async with store.transaction(end) as connection:
+                yield connection
+        finally:
+            await store.close()
 
 
 @contextlib.contextmanager
@@ -227,7 +257,7 @@ def main() -> None:
             os._exit(143)
         _flush()
         traces.flush()
-        line.end(Done(outcome), line.context)
+        line.end(Done(outcome, line.context is not None and line.context.completed), line.context)
         line.context = None
 
 

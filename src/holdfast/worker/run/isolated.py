@@ -69,6 +69,8 @@ class Child:
         while (data := await next_frame(reader)) is not None:
             message = decode(data)
             if isinstance(message, Done):
+                if self._context is not None:
+                    self._context.completed = message.completed
                 if not self._done.done():
                     self._done.set_result(message.outcome)
             elif isinstance(message, WriteNote):
@@ -162,7 +164,8 @@ class Children:
                 address, _environment(context), 2 if pooled else printer.fd
             )
             record, known = traces.handed_on(run.record), self._session.store_id
-            start = Start(record, settings.max_payload, settings.max_output, pooled, known)
+            success = None if context.completion is None else context.completion.success(run.record)
+            start = Start(record, settings.max_payload, settings.max_output, pooled, known, success)
             child.start(context, start, printer.fd if pooled else None)
         except BaseException:
             printer.start()

@@ -9,7 +9,7 @@ import msgspec
 
 from ...core.job import Record
 from ...core.lifecycle import Outcome
-from ...core.operations import Note
+from ...core.operations import Note, Settlement
 
 
 class Load(msgspec.Struct, tag=True):
@@ -29,6 +29,8 @@ class Start(msgspec.Struct, tag=True):
     max_output: int
     redirect: bool
     store_id: str | None = None
+    success: Settlement | None = None
+    """How it ends if it succeeds, except for the result; None: it cannot complete itself in its own transaction."""
 
 
 class Stop(msgspec.Struct, tag=True):
@@ -62,9 +64,10 @@ class Log(msgspec.Struct, tag=True):
 
 
 class Done(msgspec.Struct, tag=True):
-    """From the child: the outcome of the claim."""
+    """From the child: the outcome of the claim. `completed`: its success is stored already."""
 
     outcome: Outcome
+    completed: bool = False
 
 
 class Broken(msgspec.Struct, tag=True):

@@ -1,0 +1,104 @@
+"""Transactional completion: a task's own writes and the end of its job in one transaction, under its fence.
+
+The task's block holds SQLite's write lock, so every other write to the file waits for its end. The lock file is not
+held during the block, and the last statements need neither it nor the store's write thread, which may wait for both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, NoReturn
+
+from ...core.clock import Clock
+from ...core.errors import ConfigError, LeaseLost
+from ...core.operations import Settlement
+from . import transitions
+from .files import Files
+from .settle import settle_all
+from .step import Step
+from .thread import OperationThread
+from .writer import Writer
+
+
+class TaskConnection(sqlite3.Connection):
+    """A connection to the store's file for one task: Holdfast ends its transaction."""
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise ConfigError(
+            "the transaction of ctx.transaction() was not ended: the end of its block commits it, and an exception in"
+            " the block rolls it back; use SAVEPOINT for a part of it"
+        )
+
+    commit = rollback = __enter__ = _refuse
+
+
+class Transactions:
+    """Runs the transactions of tasks one after another, each on a new connection, with a thread for what can wait."""
+
+    def __init__(
+        self, files: Files, clock: Clock, busy_timeout: float, synchronous: str, notify: Callable[[set[str]], None]
+    ) -> None:
+        self._turn = asyncio.Lock()
+        self._notify = notify
+        self._writer = writer = Writer(files, clock, busy_timeout, synchronous, TaskConnection)
+        self._thread = OperationThread(
+            "holdfast-sqlite-transaction",
+            writer.fork_lock,
+            patience=busy_timeout,
+            blocked=f"the transaction could not begin within {busy_timeout:g} s: other transactions hold the write lock"
+            f" of {files.path}; nothing was written",
+            close=writer.close,
+            after=self._close_idle,
+        )
+        self._opened = False
+
+    @asynccontextmanager
+    async def begin(self, end: Callable[[], Settlement]) -> AsyncGenerator[sqlite3.Connection, None]:
+        """A connection inside a transaction. When the block ends, `end()` is written last, and everything commits.
+
+        Raises LeaseLost, and rolls back, if the claim has already ended.
+        """
+        async with self._turn:
+            if not self._opened:
+                await self._thread.run(self._writer.open)
+                self._opened = True
+            try:
+                yield await self._thread.run(self._writer.begin)
+                finish = partial(self._writer.finish, partial(_settle, end()))
+                _, notified = await self._thread.run(lambda _: finish())
+            finally:
+                given_up = self._thread.run(self._writer.give_up)
+                given_up.add_done_callback(lambda done: done.cancelled() or done.exception())  # no caller waits for it
+        self._notify(notified)
+
+    def _close_idle(self) -> None:
+        """After an operation: settings that a task has made end with its connection."""
+        if not self._writer.lent:
+            with suppress(sqlite3.Error):
+                self._writer.close_connections()
+
+    async def close(self) -> None:
+        await self._thread.run(self._writer.close)
+        self._thread.end()
+
+    def end(self) -> None:
+        self._thread.end()
+
+    def forget(self) -> None:
+        """In a forked child: never close the parent's connection."""
+        self._writer.forget()
+
+
+def _settle(end: Settlement, step: Step) -> None:
+    if not step.connection.in_transaction:
+        raise ConfigError(
+            f"job {end.id} was not completed: its block has ended the transaction of ctx.transaction() with SQL; leave"
+            " COMMIT and ROLLBACK to Holdfast"
+        )
+    if not settle_all(step, [end])[0]:
+        raise LeaseLost(end.id, end.fence)
+    transitions.write(step)

@@ -1,0 +1,253 @@
+"""ctx.transaction() on SQLite: the task's writes and the job's completion commit together, under the claim's fence."""
+
+import asyncio
+import multiprocessing
+import pickle
+import signal
+import sqlite3
+
+import pytest
+
+from holdfast import Context, Holdfast
+from holdfast.core.errors import ConfigError
+from holdfast.core.job import State
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.build import change
+from support.inside import session_of
+from support.workers import work_off, working
+
+
+@pytest.fixture
+def sql(path):
+    """A connection of the user's own, and a table of theirs."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("CREATE TABLE effect (n INTEGER)")
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+async def app(path, sql):
+    app = Holdfast(f"sqlite:///{path}", poll=0.2)
+    async with app:
+        yield app
+
+
+def effects(sql):
+    return [n for (n,) in sql.execute("SELECT n FROM effect ORDER BY n")]
+
+
+async def test_the_writes_and_the_completion_commit_together(app, sql):
+    seen = []
+
+    @app.task
+    async def pay(ctx: Context, n: int) -> None:
+        async with ctx.transaction(result=lambda: {"paid": n}) as connection:
+            connection.execute("INSERT INTO effect VALUES (?)", (n,))
+            seen.append((await app.job(ctx.job.id)).state)
+        seen.append((await app.job(ctx.job.id)).state)
+
+    handle = await pay.enqueue(7)
+    await work_off(app)
+    assert seen == [State.RUNNING, State.SUCCEEDED]
+    assert await handle.result(timeout=30) == {"paid": 7}
+    assert (await handle.job()).attempt == 1
+    assert effects(sql) == [7]
+
+
+async def test_plain_functions_use_a_plain_with(app, sql):
+    @app.task(codec=pickle)
+    def pay(ctx: Context, n: int) -> None:
+        with ctx.transaction(result={("a", n): {2}}) as connection:
+            connection.row_factory = sqlite3.Row
+            connection.execute("INSERT INTO effect VALUES (?)", (n,))
+
+    handles = [await pay.enqueue(n) for n in range(20)]
+    await work_off(app)
+    assert [await handle.result(timeout=30) for handle in handles] == [{("a", n): {2}} for n in range(20)]
+    assert effects(sql) == list(range(20))
+
+
+async def test_an_exception_rolls_back_and_fails_the_attempt(app, sql):
+    @app.task(max_attempts=1)
+    def pay(ctx: Context) -> None:
+        with ctx.transaction() as connection:
+            connection.execute("INSERT INTO effect VALUES (1)")
+            raise ValueError("no")
+
+    handle = await pay.enqueue()
+    await work_off(app)
+    job = await handle.job()
+    assert (job.state, job.error) == (State.DEAD, "ValueError: no")
+    assert effects(sql) == []
+
+
+async def test_a_claim_that_was_ended_meanwhile_keeps_nothing(app, sql):
+    @app.task(max_attempts=3)
+    async def pay(ctx: Context) -> None:
+        record = (await session_of(app).store.get([ctx.job.id]))[0]
+        # A monitor ends the claim before the task's transaction begins.
+        [done] = await session_of(app).commit.change([change(record, state=State.DEAD, error="monitor", keep=None)])
+        assert done
+        async with ctx.transaction() as connection:
+            connection.execute("INSERT INTO effect VALUES (1)")
+
+    handle = await pay.enqueue()
+    await work_off(app)
+    job = await handle.job()
+    assert (job.state, job.error) == (State.DEAD, "monitor")
+    assert effects(sql) == []
+
+
+async def test_a_cancelled_block_rolls_back_and_leaves_the_store_free(app, sql):
+    inside = asyncio.Event()
+
+    @app.task
+    async def pay(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            connection.execute("INSERT INTO effect VALUES (1)")
+            inside.set()
+            await asyncio.Event().wait()
+
+    handle = await pay.using(timeout=1, max_attempts=1).enqueue()
+    async with working(app):
+        await inside.wait()
+        with pytest.raises(Exception, match="ran longer than its timeout"):
+            await handle.result(timeout=30)
+    assert effects(sql) == []
+
+
+async def test_what_would_wait_for_the_block_is_refused_in_it(app, sql):
+    refused = []
+
+    @app.task
+    async def other() -> None: ...
+
+    @app.task
+    async def pay(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            another = ctx.transaction()
+            for write in (other.enqueue, lambda: ctx.checkpoint(1), lambda: app.cancel(ctx.job.id), another.__aenter__):
+                with pytest.raises(ConfigError, match="would wait for the end of the block") as error:
+                    await write()
+                refused.append(error)
+            await other.using(connection=connection, id="inside").enqueue()
+        await other.using(id="after").enqueue()
+
+    handle = await pay.enqueue()
+    await work_off(app)
+    assert (await handle.job()).state == State.SUCCEEDED
+    assert len(refused) == 4
+    assert {(await app.job(id)).state for id in ("inside", "after")} == {State.SUCCEEDED}
+
+
+async def test_only_holdfast_ends_the_transaction(app, sql):
+    @app.task(max_attempts=1)
+    async def pay(ctx: Context, how: str) -> None:
+        async with ctx.transaction() as connection:
+            connection.execute("INSERT INTO effect VALUES (1)")
+            if how == "with":
+                with connection:
+                    pass
+            getattr(connection, how)() if hasattr(connection, how) else connection.execute(how)
+
+    handles = [await pay.enqueue(how) for how in ("commit", "rollback", "with", "ROLLBACK", "close")]
+    await work_off(app)
+    errors = [(await handle.job()).error for handle in handles]
+    assert [error.partition(":")[0] for error in errors] == ["ConfigError"] * 4 + ["ProgrammingError"]
+    assert "the end of its block commits it" in errors[0]
+    assert "leave COMMIT and ROLLBACK to Holdfast" in errors[3]
+    assert effects(sql) == []
+
+
+async def test_an_async_task_needs_async_with(app, sql):
+    @app.task(max_attempts=1)
+    async def pay(ctx: Context) -> None:
+        with ctx.transaction():
+            pass
+
+    handle = await pay.enqueue()
+    await work_off(app)
+    assert "needs `async with`" in (await handle.job()).error
+
+
+async def test_a_memory_store_says_so():
+    app = Holdfast("memory://")
+
+    @app.task(max_attempts=1)
+    async def pay(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+
+    async with app:
+        handle = await pay.enqueue()
+        await work_off(app)
+        assert "needs a SQLite or Postgres store" in (await handle.job()).error
+
+
+DYING = """
+import asyncio, os, signal, sqlite3, sys
+from holdfast import Context, Holdfast, Worker
+
+app, moment = Holdfast(f"sqlite:///{sys.argv[1]}"), sys.argv[2]
+
+@app.task
+async def pay(ctx: Context, n: int) -> None:
+    async with ctx.transaction(result=n) as connection:
+        connection.execute("INSERT INTO effect VALUES (?)", (n,))
+        if moment == "inside":
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(Worker(app).run())
+"""
+
+
+@pytest.mark.parametrize("moment", ["inside", "after"])
+async def test_a_kill_keeps_both_or_neither(app, sql, path, python, moment):
+    @app.task
+    async def pay(ctx: Context, n: int) -> None:
+        async with ctx.transaction(result=n) as connection:
+            connection.execute("INSERT INTO effect VALUES (?)", (n,))
+
+    handle = await pay.enqueue(5)
+    dying = python(DYING, path, moment)
+    assert await asyncio.to_thread(dying.wait) == -signal.SIGKILL
+    assert effects(sql) == ([] if moment == "inside" else [5])
+    async with working(app):
+        assert await handle.result(timeout=60) == 5
+    assert (await handle.job()).attempt == (2 if moment == "inside" else 1)
+    assert effects(sql) == [5]
+
+
+def _open_store(path, answer):
+    async def use():
+        store = SqliteStore(path)
+        await store.open()
+
+    try:
+        asyncio.run(use())
+    except ConfigError as error:
+        answer.send(str(error))
+
+
+async def test_a_process_forked_during_the_block_is_refused_the_file_and_the_block_goes_on(app, sql, path):
+    answers = []
+
+    @app.task
+    async def pay(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            connection.execute("INSERT INTO effect VALUES (1)")
+            ours, theirs = multiprocessing.Pipe()
+            child = multiprocessing.get_context("fork").Process(target=_open_store, args=(str(path), theirs))
+            child.start()
+            theirs.close()
+            answers.append(await asyncio.to_thread(ours.recv))
+            await asyncio.to_thread(child.join)
+
+    handle = await pay.enqueue()
+    await work_off(app)
+    assert (await handle.job()).state == State.SUCCEEDED
+    assert "it was forked during a ctx.transaction() of its parent" in answers[0]
+    assert effects(sql) == [1]
