@@ -94,7 +94,7 @@ def test_the_tables_of_the_map_name_only_modules_that_exist():
 
 
 def test_the_map_stays_short():
-    assert len(MAP.split()) < 3250
+    assert len(MAP.split()) < 3400
 
 
 @pytest.mark.parametrize("folder", sorted(one.name for one in PACKAGE.iterdir() if (one / "__init__.py").exists()))
