@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import hypothesis
@@ -79,9 +80,10 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
     """Do not build tests that `make test` would deselect: every worker collects, and a quarter of all is `extended`."""
-    if collector.config.option.markexpr != DAILY or not isinstance(marks := getattr(obj, "pytestmark", 0), list):
+    if collector.config.option.markexpr != DAILY or not isinstance(obj, FunctionType | type):
         return None
-    return [] if any(mark.name == "extended" for mark in marks) else None
+    marks = getattr(obj, "pytestmark", ())
+    return [] if isinstance(marks, list) and any(mark.name == "extended" for mark in marks) else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
