@@ -300,7 +300,7 @@ def test_workers_that_cannot_start_are_reported(terminal, fault, code, message):
         f"if sys.argv[0].endswith('member.py'): {fault}\n"
     )
     assert message in terminal("worker", "start", "-A", "shop:app", code=code)
-    assert terminal.process_table() == {}
+    terminal.until(lambda: terminal.process_table() == {})  # the supervisor ends after its report
 
 
 ONE_AFTER_ANOTHER = """
@@ -345,7 +345,7 @@ def test_one_worker_of_two_that_cannot_start_stops_the_start(terminal):
     (terminal.folder / "shop.py").write_text(ONE_AFTER_ANOTHER.replace("SECOND", "os._exit(3)"))
     output = terminal("worker", "start", "-A", "shop:app", "--count", "2", code=1)
     assert "the workers did not start" in output
-    assert terminal.process_table() == {}
+    terminal.until(lambda: terminal.process_table() == {})
 
 
 def test_explain_reports_busy_workers_and_queues_without_workers(terminal):
