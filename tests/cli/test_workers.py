@@ -286,13 +286,20 @@ def test_shell_jobs_get_the_variables_of_pass_env(terminal):
     assert "hunter2" not in output
 
 
-def test_workers_that_cannot_start_are_reported(terminal):
+@pytest.mark.parametrize(
+    ("fault", "code", "message"),
+    [
+        ("os._exit(3)", 1, "the workers did not start"),
+        ("raise RuntimeError('no')", 2, "module 'shop' cannot be imported: RuntimeError: no"),
+    ],
+    ids=["dies", "refuses"],
+)
+def test_workers_that_cannot_start_are_reported(terminal, fault, code, message):
     (terminal.folder / "shop.py").write_text(
         "import os, sys\nfrom holdfast import Holdfast\napp = Holdfast()\n"
-        "if os.environ.get('BREAK') and sys.argv[0].endswith('member.py'): raise RuntimeError('no')\n"
+        f"if sys.argv[0].endswith('member.py'): {fault}\n"
     )
-    terminal.env["BREAK"] = "1"
-    assert "the workers did not start" in terminal("worker", "start", "-A", "shop:app", code=1)
+    assert message in terminal("worker", "start", "-A", "shop:app", code=code)
     assert terminal.process_table() == {}
 
 
@@ -335,7 +342,7 @@ def test_a_job_that_kills_the_first_worker_while_others_start_does_not_stop_the_
 
 
 def test_one_worker_of_two_that_cannot_start_stops_the_start(terminal):
-    (terminal.folder / "shop.py").write_text(ONE_AFTER_ANOTHER.replace("SECOND", "raise RuntimeError('no')"))
+    (terminal.folder / "shop.py").write_text(ONE_AFTER_ANOTHER.replace("SECOND", "os._exit(3)"))
     output = terminal("worker", "start", "-A", "shop:app", "--count", "2", code=1)
     assert "the workers did not start" in output
     assert terminal.process_table() == {}
