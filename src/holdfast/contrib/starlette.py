@@ -64,7 +64,12 @@ async def _working(worker: Worker) -> AsyncGenerator[None]:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("the worker in this process has ended, so no job runs here: %s", error, exc_info=error)
+        logger.error(
+            "the worker in this process has ended, so no job runs here; correct the error and restart the application:"
+            " %s",
+            error,
+            exc_info=error,
+        )
 
 
 class Dashboard:

@@ -211,7 +211,10 @@ class Writer:
         """Run `work` last in the transaction of `begin` and commit it; its answer, and the topics to notify."""
         connection = self._connection
         if connection is None:
-            raise StoreUnavailable(f"the store {self.path} was closed during the transaction; nothing was written")
+            raise StoreUnavailable(
+                f"the store {self.path} was closed during the transaction; nothing was written. Keep the app open until"
+                " the block ends"
+            )
         try:
             connection.row_factory, connection.text_factory = None, str  # of the task
             step = Step(connection, self._clock, bulk=False)
