@@ -16,7 +16,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from holdfast import Holdfast
+from holdfast import ConfigError, Holdfast
 from holdfast.contrib.starlette import Dashboard, lifespan
 from holdfast.testing import on_memory
 
@@ -55,6 +55,15 @@ def test_the_dashboard_is_mounted_behind_a_guard(guard, refusal):
         assert client.get("/queue/v1/stats").json()["counts"]["queued"] == 0
         evil = client.post("/queue/v1/queues/default/pause", headers={"Origin": "http://evil.example"})
         assert evil.json()["type"] == "urn:holdfast:problem:wrong-origin"
+
+
+def test_a_guard_that_returns_no_response_refuses():
+    board = Dashboard(Holdfast("memory://"), lambda request: request.cookies.get("session") == "admin")
+    client = TestClient(Starlette(routes=[Mount("/queue", board)]), headers={"Host": "localhost"})
+    for cookies in ({}, {"session": "admin"}):
+        client.cookies = cookies
+        with pytest.raises(ConfigError, match="return None to allow"):
+            client.get("/queue/v1/stats")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.extended)])

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from ..app import Holdfast, parts_of
-from ..core.errors import SERVER, requires
+from ..core.errors import SERVER, ConfigError, requires
 from ..http import asgi
 from ..worker.worker import Worker
 
@@ -91,7 +91,12 @@ class Dashboard:
         refusal = self._guard(Request(scope)) if scope["type"] == "http" else None
         if inspect.isawaitable(refusal):
             refusal = await refusal
-        await (refusal or self._service)(scope, receive, send)
+        if refusal is not None and not isinstance(refusal, Response):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"the guard of the dashboard returned {refusal!r:.100}, so the request was refused: return None to"
+                " allow it, or a response"
+            )
+        await (self._service if refusal is None else refusal)(scope, receive, send)
 
 
 def serving(service: Service) -> StatelessLifespan[Any]:
