@@ -77,6 +77,16 @@ class Transactions(TransactionTestCase):
         transaction.commit()
         self.assertEqual(self.stored(), 1)
 
+    def test_a_transaction_that_will_roll_back_takes_no_job(self):
+        if not current().in_database:
+            return  # Django discards what waits for the commit
+        with transaction.atomic():
+            with self.assertRaises(Undo), transaction.atomic(savepoint=False):
+                raise Undo
+            with self.assertRaises(transaction.TransactionManagementError):
+                tasks.count.sync.enqueue("lamp")
+        self.assertEqual(self.stored(), 0)
+
     def test_a_flow_is_stored_after_the_commit(self):
         flow = Flow()
         flow.add(tasks.count, "lamp")
