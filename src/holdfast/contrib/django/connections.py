@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -78,15 +78,22 @@ def leave_checkpoints(connection: Any, **_: object) -> None:
 
 
 def close_before_drop(connection: Any, **_: object) -> None:
-    """A receiver of `connection_created`: before a test database is dropped, the app closes its connections to it."""
+    """A receiver of `connection_created`: before a test database is cloned or dropped, connections to it are closed.
+
+    So a clone of a SQLite file is whole: the last connection that is closed empties the write-ahead log into the file.
+    """
     creation = connection.creation
     if connection.alias != current().database or "destroy_test_db" in vars(creation):
         return
-    destroy = creation.destroy_test_db
 
-    def close_and_destroy(*args: Any, **kwargs: Any) -> None:
-        if (app := made_app()) is not None:
-            app.sync.close()
-        destroy(*args, **kwargs)
+    def closing(work: Callable[..., Any]) -> Callable[..., Any]:
+        def close_and_work(*args: Any, **kwargs: Any) -> Any:
+            if (app := made_app()) is not None:
+                app.sync.close()
+            connection.close()
+            return work(*args, **kwargs)
 
-    vars(creation)["destroy_test_db"] = close_and_destroy
+        return close_and_work
+
+    for name in ("clone_test_db", "destroy_test_db"):
+        vars(creation)[name] = closing(getattr(creation, name))
