@@ -8,7 +8,7 @@ import sqlite3
 
 import pytest
 
-from holdfast import Context, Holdfast
+from holdfast import Context, Flow, Holdfast
 from holdfast.core.errors import ConfigError
 from holdfast.core.job import State
 from holdfast.store.sqlite import SqliteStore
@@ -116,6 +116,25 @@ async def test_a_cancelled_block_rolls_back_and_leaves_the_store_free(app, sql):
         with pytest.raises(Exception, match="ran longer than its timeout"):
             await handle.result(timeout=30)
     assert effects(sql) == []
+
+
+async def test_jobs_that_wait_for_it_follow_at_once(app, sql):
+    @app.task
+    async def pay(ctx: Context) -> int:
+        async with ctx.transaction(result=7):
+            pass
+        return 0
+
+    @app.task
+    async def confirm(paid: int) -> int:
+        return paid
+
+    flow = Flow()
+    flow.add(confirm, flow.add(pay))
+    await app.enqueue_flow(flow)
+    await work_off(app)
+    [job] = (await app.jobs(task="confirm")).jobs
+    assert (job.state, job.result) == (State.SUCCEEDED, 7)
 
 
 async def test_what_would_wait_for_the_block_is_refused_in_it(app, sql):
