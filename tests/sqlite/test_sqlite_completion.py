@@ -2,6 +2,7 @@
 
 import asyncio
 import multiprocessing
+import os
 import pickle
 import signal
 import sqlite3
@@ -118,6 +119,44 @@ async def test_a_cancelled_block_rolls_back_and_leaves_the_store_free(app, sql):
     assert effects(sql) == []
 
 
+ABANDONED = """
+import asyncio, sqlite3, sys
+from holdfast import Context, Holdfast, Worker
+
+app = Holdfast(f"sqlite:///{sys.argv[1]}")
+
+@app.task
+async def pay(ctx: Context) -> None:
+    ended = asyncio.Event()
+
+    def write(connection, loop):
+        try:
+            while True:
+                connection.execute("INSERT INTO effect VALUES (1)")
+        except sqlite3.OperationalError:
+            loop.call_soon_threadsafe(ended.set)
+
+    try:
+        async with ctx.transaction() as connection:
+            await asyncio.to_thread(write, connection, asyncio.get_running_loop())
+    finally:
+        await ended.wait()
+
+asyncio.run(Worker(app, until_idle=True).run())
+"""
+
+
+async def test_a_thread_that_outlives_its_block_writes_nothing(app, sql, path, python):
+    @app.task
+    async def pay(ctx: Context) -> None: ...
+
+    handle = await pay.using(timeout=0.2, max_attempts=1).enqueue()
+    program = python(ABANDONED, path)
+    assert await asyncio.to_thread(program.wait) == 0
+    assert "ran longer than its timeout" in (await handle.job()).error
+    assert effects(sql) == []
+
+
 async def test_jobs_that_wait_for_it_follow_at_once(app, sql):
     @app.task
     async def pay(ctx: Context) -> int:
@@ -169,14 +208,16 @@ async def test_only_holdfast_ends_the_transaction(app, sql):
             if how == "with":
                 with connection:
                     pass
+            if how == "script":
+                connection.cursor().executescript("INSERT INTO effect VALUES (2)")
             getattr(connection, how)() if hasattr(connection, how) else connection.execute(how)
 
-    handles = [await pay.enqueue(how) for how in ("commit", "rollback", "with", "ROLLBACK", "close")]
+    handles = [await pay.enqueue(how) for how in ("commit", "rollback", "with", "script", "ROLLBACK", "close")]
     await work_off(app)
     errors = [(await handle.job()).error for handle in handles]
-    assert [error.partition(":")[0] for error in errors] == ["ConfigError"] * 4 + ["ProgrammingError"]
+    assert [error.partition(":")[0] for error in errors] == ["ConfigError"] * 5 + ["ProgrammingError"]
     assert "the end of its block commits it" in errors[0]
-    assert "leave COMMIT and ROLLBACK to Holdfast" in errors[3]
+    assert "leave COMMIT and ROLLBACK to Holdfast" in errors[4]
     assert effects(sql) == []
 
 
@@ -241,6 +282,10 @@ async def test_a_kill_keeps_both_or_neither(app, sql, path, python, moment):
 
 
 def _open_store(path, answer):
+    if (grandchild := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(grandchild, 0)
+
     async def use():
         store = SqliteStore(path)
         await store.open()

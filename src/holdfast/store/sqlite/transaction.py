@@ -24,16 +24,30 @@ from .thread import OperationThread
 from .writer import Writer
 
 
+def _refuse(*_: Any) -> NoReturn:
+    raise ConfigError(
+        "the transaction of ctx.transaction() was not ended: the end of its block commits it, and an exception in the"
+        " block rolls it back; use SAVEPOINT for a part of it, and execute() instead of executescript()"
+    )
+
+
+class TaskCursor(sqlite3.Cursor):
+    """A cursor of a task's connection. SQLite's own `executescript` would commit first."""
+
+    executescript = _refuse
+
+
 class TaskConnection(sqlite3.Connection):
     """A connection to the store's file for one task: Holdfast ends its transaction."""
 
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise ConfigError(
-            "the transaction of ctx.transaction() was not ended: the end of its block commits it, and an exception in"
-            " the block rolls it back; use SAVEPOINT for a part of it"
-        )
+    commit = rollback = executescript = __enter__ = _refuse
 
-    commit = rollback = __enter__ = _refuse
+    def cursor(self, factory: Callable[[sqlite3.Connection], Any] = TaskCursor) -> Any:
+        return super().cursor(factory)
+
+    def __del__(self) -> None:
+        with suppress(sqlite3.Error):
+            self.close()
 
 
 class Transactions:

@@ -106,9 +106,7 @@ class Writer:
 
     def _close_for_fork(self) -> None:
         """Close the connections before a fork."""
-        if self.lent:
-            fork.left_open.add(self.path)
-        else:
+        if not self.lent:
             self.close_connections()
 
     def close_connections(self) -> None:
@@ -205,6 +203,7 @@ class Writer:
                 self._explain(error)
                 raise
         self.lent = True
+        fork.lent[connection] = self.path
         return connection
 
     def finish(self, work: Callable[[Step], T]) -> tuple[T, set[str]]:
@@ -224,6 +223,7 @@ class Writer:
             self._explain(error)
             raise
         self.lent = False
+        fork.lent.pop(connection, None)
         self._commit(connection)
         self._confirm()
         return answer, step.notified
@@ -231,14 +231,18 @@ class Writer:
     def give_up(self, _: object = None) -> None:
         """Roll back the transaction of `begin`, unless it has been committed.
 
-        Before anything takes the lock file: its holder may wait for this transaction.
+        Before anything takes the lock file: its holder may wait for this transaction. A thread of the task may still
+        use the connection, so it can write nothing more, and is closed when the task drops it.
         """
-        self.lent = False
-        if self._connection is not None:
-            try:
-                connections.roll_back(self._connection)
-            except sqlite3.Error:  # it is closed, or cannot roll back: closing it ends the transaction
-                self._connection.close()
+        connection = self._connection
+        if not self.lent or connection is None:
+            return
+        self.lent, self._connection = False, None
+        try:
+            connection.execute(sql.READ_ONLY)
+            connections.roll_back(connection)
+        except sqlite3.Error:  # it is closed, or cannot roll back: closing it ends the transaction
+            connection.close()
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:
