@@ -10,7 +10,7 @@ import sqlite3
 import pytest
 
 from holdfast import Context, Flow, Holdfast
-from holdfast.core.errors import ConfigError
+from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.core.job import State
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.build import change
@@ -218,6 +218,33 @@ async def test_only_holdfast_ends_the_transaction(app, sql):
     assert [error.partition(":")[0] for error in errors] == ["ConfigError"] * 5 + ["ProgrammingError"]
     assert "the end of its block commits it" in errors[0]
     assert "leave COMMIT and ROLLBACK to Holdfast" in errors[4]
+    assert effects(sql) == []
+
+
+async def test_a_block_that_outlives_its_store_is_rolled_back(path, sql):
+    store = SqliteStore(path, busy_timeout=1)
+    await store.open()
+    block = store.transaction(lambda: pytest.fail("it ends nothing"))
+    connection = await block.__aenter__()
+    connection.execute("INSERT INTO effect VALUES (1)")
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="was closed before the end"):
+        await block.__aexit__(None, None, None)
+    sql.execute("INSERT INTO effect VALUES (2)")
+    assert effects(sql) == [2]
+
+
+async def test_a_statement_with_unread_rows_is_named(app, sql):
+    unread = []
+
+    @app.task(max_attempts=1)
+    def pay(ctx: Context) -> None:
+        with ctx.transaction() as connection:
+            unread.append(connection.execute("INSERT INTO effect VALUES (1), (2) RETURNING n"))
+
+    handle = await pay.enqueue()
+    await work_off(app)
+    assert "has rows that were not read" in (await handle.job()).error
     assert effects(sql) == []
 
 

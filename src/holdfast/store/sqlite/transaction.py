@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from ...core.clock import Clock
-from ...core.errors import ConfigError, LeaseLost
+from ...core.errors import ConfigError, LeaseLost, StoreUnavailable
 from ...core.operations import Settlement
 from . import transitions
 from .files import Files
@@ -68,7 +68,7 @@ class Transactions:
             close=writer.close,
             after=self._close_idle,
         )
-        self._opened = False
+        self._opened = self._closed = False
 
     @asynccontextmanager
     async def begin(self, end: Callable[[], Settlement]) -> AsyncGenerator[sqlite3.Connection, None]:
@@ -77,17 +77,29 @@ class Transactions:
         Raises LeaseLost, and rolls back, if the claim has already ended.
         """
         async with self._turn:
+            self._check()
             if not self._opened:
                 await self._thread.run(self._writer.open)
                 self._opened = True
             try:
                 yield await self._thread.run(self._writer.begin)
+                self._check()
                 finish = partial(self._writer.finish, partial(_settle, end()))
                 _, notified = await self._thread.run(lambda _: finish())
             finally:
-                given_up = self._thread.run(self._writer.give_up)
-                given_up.add_done_callback(lambda done: done.cancelled() or done.exception())  # no caller waits for it
+                if self._closed:
+                    self._writer.give_up()
+                else:
+                    given_up = self._thread.run(self._writer.give_up)
+                    given_up.add_done_callback(lambda done: done.cancelled() or done.exception())  # no caller waits
         self._notify(notified)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(
+                f"the store {self._writer.path} was closed before the end of ctx.transaction(); nothing was written, and the"
+                " job runs again"
+            )
 
     def _close_idle(self) -> None:
         """After an operation: settings that a task has made end with its connection."""
@@ -96,10 +108,12 @@ class Transactions:
                 self._writer.close_connections()
 
     async def close(self) -> None:
+        self._closed = True
         await self._thread.run(self._writer.close)
         self._thread.end()
 
     def end(self) -> None:
+        self._closed = True
         self._thread.end()
 
     def forget(self) -> None:

@@ -95,9 +95,11 @@ class Writer:
             self.lock = None
 
     def _close_connections(self) -> None:
-        for each in (self._checkpointer, None if self.lent else self._connection):
-            self.files.close(each)
-        self._checkpointer = self._connection = None  # one that is lent is closed when its task drops it
+        self.files.close(self._checkpointer)
+        self._checkpointer = None
+        if not self.lent:
+            self.files.close(self._connection)
+            self._connection = None
 
     def forget(self) -> None:
         """In a forked child: never close the parent's connections; before the fork all were closed."""
@@ -209,11 +211,7 @@ class Writer:
     def finish(self, work: Callable[[Step], T]) -> tuple[T, set[str]]:
         """Run `work` last in the transaction of `begin` and commit it; its answer, and the topics to notify."""
         connection = self._connection
-        if connection is None:
-            raise StoreUnavailable(
-                f"the store {self.path} was closed during the transaction; nothing was written. Keep the app open until"
-                " the block ends"
-            )
+        assert connection is not None
         try:
             connection.row_factory, connection.text_factory = None, str  # of the task
             step = Step(connection, self._clock, bulk=False)
@@ -237,7 +235,7 @@ class Writer:
         connection = self._connection
         if not self.lent or connection is None:
             return
-        self.lent, self._connection = False, None
+        self._connection, self.lent = None, False
         try:
             connection.execute(sql.READ_ONLY)
             connections.roll_back(connection)
