@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import sqlite3
+import threading
 
 import pytest
 
@@ -13,7 +14,9 @@ from holdfast import Context, Flow, Holdfast
 from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.core.job import State
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.build import change
+from holdfast.testing.build import change, succeeded
+from holdfast.testing.verbs import job, running
+from support.eventually import still
 from support.inside import session_of
 from support.workers import work_off, working
 
@@ -232,6 +235,23 @@ async def test_a_block_that_outlives_its_store_is_rolled_back(path, sql):
         await block.__aexit__(None, None, None)
     sql.execute("INSERT INTO effect VALUES (2)")
     assert effects(sql) == [2]
+
+
+async def test_a_slow_commit_is_waited_for(path, sql):
+    store, go = SqliteStore(path, busy_timeout=1), threading.Event()
+    await store.open()
+    held = await running(store)
+    block = store.transaction(lambda: succeeded(held))
+    connection = await block.__aenter__()
+    connection.execute("INSERT INTO effect VALUES (1)")
+    connection.set_trace_callback(lambda statement: statement == "COMMIT" and go.wait())
+    ending = asyncio.create_task(block.__aexit__(None, None, None))
+    await still(lambda: not ending.done(), 1.5)
+    go.set()
+    await ending
+    assert (await job(store, held.id)).state == State.SUCCEEDED
+    assert effects(sql) == [1]
+    await store.close()
 
 
 async def test_a_statement_with_unread_rows_is_named(app, sql):

@@ -63,8 +63,8 @@ class Transactions:
             "holdfast-sqlite-transaction",
             writer.fork_lock,
             patience=busy_timeout,
-            blocked=f"the transaction could not begin within {busy_timeout:g} s: other transactions hold the write lock"
-            f" of {files.path}; nothing was written",
+            blocked=f"ctx.transaction() could not begin or end within {busy_timeout:g} s: other transactions hold the"
+            f" write lock of {files.path}; nothing was written",
             close=writer.close,
             after=self._close_idle,
         )
@@ -84,8 +84,7 @@ class Transactions:
             try:
                 yield await self._thread.run(self._writer.begin)
                 self._check()
-                finish = partial(self._writer.finish, partial(_settle, end()))
-                _, notified = await self._thread.run(lambda _: finish())
+                _, notified = await self._thread.run(partial(self._writer.finish, partial(_settle, end())))
             finally:
                 if self._closed:
                     self._writer.give_up()
@@ -97,8 +96,8 @@ class Transactions:
     def _check(self) -> None:
         if self._closed:
             raise StoreUnavailable(
-                f"the store {self._writer.path} was closed before the end of ctx.transaction(); nothing was written, and the"
-                " job runs again"
+                f"the store {self._writer.path} was closed before the end of ctx.transaction(); nothing was written,"
+                " and the job runs again"
             )
 
     def _close_idle(self) -> None:

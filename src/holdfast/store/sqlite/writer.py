@@ -208,8 +208,9 @@ class Writer:
         fork.lent[connection] = self.path
         return connection
 
-    def finish(self, work: Callable[[Step], T]) -> tuple[T, set[str]]:
+    def finish(self, work: Callable[[Step], T], ticket: Ticket[Any]) -> tuple[T, set[str]]:
         """Run `work` last in the transaction of `begin` and commit it; its answer, and the topics to notify."""
+        ticket.begin()
         connection = self._connection
         assert connection is not None
         try:
