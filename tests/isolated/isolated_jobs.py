@@ -191,3 +191,11 @@ def save_and_wait(ctx: Context, until: str, ended: str) -> None:
     while not Path(until).exists():
         time.sleep(0.02)
     Path(ended).touch()
+
+
+@app.task(run_in="process")
+def save_twice(ctx: Context) -> None:
+    for number in (1, 2):
+        with ctx.transaction(result=number) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS saved (number INTEGER)")
+            connection.execute("INSERT INTO saved VALUES (?)", (number,))

@@ -22,8 +22,9 @@ from typing import Any
 import msgspec
 
 from ...app import Holdfast, parts_of
-from ...core.clock import Clock
+from ...core.clock import Clock, fresh_entropy
 from ...core.errors import StoreUnavailable
+from ...core.job import Record
 from ...core.lifecycle import Outcome
 from ...core.operations import Note, Settlement
 from ...loading import load_address
@@ -180,7 +181,13 @@ def _completion(parts: Parts, line: Line, start: Start) -> Completion | None:
     if success is None or not isinstance(store, Transacting):
         return None
     sibling = _Sibling(store.sibling, line, blocking_transactions=store.blocking_transactions)
-    return Completion(sibling, lambda _: success, parts.registry.encode_result, lambda: start.max_payload)
+    entropy = fresh_entropy()
+
+    def own(_: Record) -> Settlement:
+        """The settlement for one block: with the nonce of an earlier one, it would pass for a repeat of that."""
+        return msgspec.structs.replace(success, nonce=entropy.token())
+
+    return Completion(sibling, own, parts.registry.encode_result, lambda: start.max_payload)
 
 
 class _Sibling:
