@@ -35,8 +35,8 @@ def translate(error: sqlite3.Error, path: str) -> HoldfastError | None:
     reason = code(error)
     if UNFINISHED in str(error):
         return ConfigError(
-            f"the transaction in {path} was rolled back: a statement in it has rows that were not read, such as those of"
-            " RETURNING. Fetch all of them, or close the cursor"
+            f"the transaction in {path} was rolled back: a statement in it has rows that were not read, such as those"
+            " of RETURNING. Fetch all of them, or close the cursor"
         )
     if reason in _BUSY:
         # SQLite does not report whether it has waited: a change of the journal mode, for one, is refused at once.
