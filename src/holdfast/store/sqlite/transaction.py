@@ -24,7 +24,7 @@ from .thread import OperationThread
 from .writer import Writer
 
 
-def _refuse(*_: Any) -> NoReturn:
+def _refuse(self: Any, *_: Any) -> NoReturn:
     raise ConfigError(
         "the transaction of ctx.transaction() was not ended: the end of its block commits it, and an exception in the"
         " block rolls it back; use SAVEPOINT for a part of it, and execute() instead of executescript()"
@@ -42,8 +42,8 @@ class TaskConnection(sqlite3.Connection):
 
     commit = rollback = executescript = __enter__ = _refuse
 
-    def cursor(self, factory: Callable[[sqlite3.Connection], Any] = TaskCursor) -> Any:
-        return super().cursor(factory)
+    def cursor(self, factory: Any = None) -> Any:
+        return super().cursor(factory or TaskCursor)
 
     def __del__(self) -> None:
         with suppress(sqlite3.Error):
