@@ -24,7 +24,7 @@ from .thread import OperationThread
 from .writer import Writer
 
 
-def _refuse(self: Any, *_: Any) -> NoReturn:
+def _refuse(self: Any, *_: Any) -> NoReturn:  # noqa: ARG001  # a method of both classes below
     raise ConfigError(
         "the transaction of ctx.transaction() was not ended: the end of its block commits it, and an exception in the"
         " block rolls it back; use SAVEPOINT for a part of it, and execute() instead of executescript()"

@@ -7,7 +7,6 @@ import sqlite3
 from ...core.errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
 
 UNDECODABLE = "Could not decode to UTF-8"
-UNFINISHED = "SQL statements in progress"
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _REFUSED = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
 _PERMIT = "Give this user write permission for the file and its folder"
@@ -33,11 +32,6 @@ def code(error: BaseException) -> int:
 def translate(error: sqlite3.Error, path: str) -> HoldfastError | None:
     """The Holdfast error for an SQLite error after which nothing was written; None for an error of the caller."""
     reason = code(error)
-    if UNFINISHED in str(error):
-        return ConfigError(
-            f"the transaction in {path} was rolled back: a statement in it has rows that were not read, such as those"
-            " of RETURNING. Fetch all of them, or close the cursor"
-        )
     if reason in _BUSY:
         # SQLite does not report whether it has waited: a change of the journal mode, for one, is refused at once.
         return StoreUnavailable(

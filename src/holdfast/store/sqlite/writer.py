@@ -9,7 +9,7 @@ from time import sleep
 from typing import Any, TypeVar
 
 from ...core.clock import Clock
-from ...core.errors import HoldfastError, OutcomeUnknown, StoreLost, StoreUnavailable
+from ...core.errors import ConfigError, HoldfastError, OutcomeUnknown, StoreLost, StoreUnavailable
 from . import connection as connections
 from . import fork, place, schema, sql, trouble, version
 from .files import Files
@@ -223,7 +223,16 @@ class Writer:
             raise
         self.lent = False
         fork.lent.pop(connection, None)
-        self._commit(connection)
+        try:
+            self._commit(connection)
+        except StoreUnavailable as error:
+            if error.__cause__ is None or trouble.code(error.__cause__) != sqlite3.SQLITE_BUSY:
+                raise
+            # It has the write lock, so it can only wait for itself.
+            raise ConfigError(
+                f"ctx.transaction() on {self.path} was rolled back: a statement in its block has rows that were not"
+                " read, such as those of RETURNING. Fetch all of them, or close the cursor"
+            ) from error
         self._confirm()
         return answer, step.notified
 
