@@ -343,22 +343,19 @@ def _open_store(path, answer):
         answer.send(str(error))
 
 
-async def test_a_process_forked_during_the_block_is_refused_the_file_and_the_block_goes_on(app, sql, path):
-    answers = []
-
-    @app.task
-    async def pay(ctx: Context) -> None:
-        async with ctx.transaction() as connection:
-            connection.execute("INSERT INTO effect VALUES (1)")
-            ours, theirs = multiprocessing.Pipe()
-            child = multiprocessing.get_context("fork").Process(target=_open_store, args=(str(path), theirs))
-            child.start()
-            theirs.close()
-            answers.append(await asyncio.to_thread(ours.recv))
-            await asyncio.to_thread(child.join)
-
-    handle = await pay.enqueue()
-    await work_off(app)
-    assert (await handle.job()).state == State.SUCCEEDED
-    assert "it was forked during a ctx.transaction() of its parent" in answers[0]
+async def test_a_process_forked_during_the_block_is_refused_the_file_and_the_block_goes_on(path, sql):
+    store = SqliteStore(path)  # without a worker, whose writes would wait for the block, and the fork for them
+    await store.open()
+    held = await running(store)
+    async with store.transaction(lambda: succeeded(held)) as connection:
+        connection.execute("INSERT INTO effect VALUES (1)")
+        ours, theirs = multiprocessing.Pipe()
+        child = multiprocessing.get_context("fork").Process(target=_open_store, args=(str(path), theirs))
+        child.start()
+        theirs.close()
+        answer = await asyncio.to_thread(ours.recv)
+        await asyncio.to_thread(child.join)
+    assert (await job(store, held.id)).state == State.SUCCEEDED
+    assert "it was forked during a ctx.transaction() of its parent" in answer
     assert effects(sql) == [1]
+    await store.close()
