@@ -5,7 +5,8 @@
    completes them.
 2. A job waits for one parent at a time, the last of those that have not ended; released from it, all of its parents are
    checked. After a job is made to wait for another parent, that parent is checked once more for an end; the record
-   names the job beforehand, so that another worker can take over.
+   names the parent beforehand, so that another worker can take over: whoever removes the record has processed all that
+   it names. A late change, decided before another worker's, is rejected by what the job waits for.
 3. The end of a job outside of the flow is not recorded. Before a job is made to wait for it, an `awaited` record names
    the parent; every worker checks such parents until they have ended (`release_awaited`). It is written again after
    that: a worker that found no waiting job may have removed it.
@@ -97,8 +98,7 @@ class Release:
         recorded = set(records)
         left = recorded if seen is None else recorded.intersection(seen)
         if left:
-            await self._await_outside({other for id in left for other in _outside(id, pending(records[id]).also)})
-            await self.free(sorted(left.union(*(pending(records[id]).also for id in left))), records)
+            await self.free(sorted(left), records)
             for record in await self._jobs.get(left):
                 if not extras.is_flow(record) and record.state not in TERMINAL:  # retried since: recorded again
                     await self._remove_record(record.id, records)
@@ -146,8 +146,13 @@ class Release:
             recorded = await records_of(self._session.store, ENDED)  # before any of these jobs is read
         ends: dict[str, tuple[int, int]] = {}
         flows: dict[str, None] = {}
+        mentioned: set[str] = set()
         while waiting:
             some, waiting = waiting[:ENDS_AT_ONCE], waiting[ENDS_AT_ONCE:]
+            also = {id: pending(recorded.get(id)).also for id in some}  # by a process that may have died since
+            await self._await_outside({other for id, others in also.items() for other in _outside(id, others)})
+            waiting += sorted(set[str]().union(*also.values()) - mentioned)
+            mentioned.update(*also.values())
             awaited: dict[str, Waiting] = {}
             flow_of = {id: id.rpartition(".")[0] or id for id in some}  # a flow's own id has no dot
             found = {record.id: record for record in await self._jobs.get({*some, *flow_of.values()})}
