@@ -140,6 +140,30 @@ async def test_a_late_worker_does_not_undo_what_another_has_decided_and_dies(app
         assert (await handle.wait(30)).state == State.SUCCEEDED
 
 
+async def test_an_end_stays_recorded_while_another_worker_releases_its_dependents_and_dies(app, tasks, monkeypatch):
+    monkeypatch.setattr("holdfast.flows.small_flows.SMALL", 0)
+    flow = Flow()
+    parent = flow.add(tasks.note, "first")
+    for word in "abcd":
+        flow.add(tasks.note, word).after(parent)
+    handle = await app.enqueue_flow(flow)
+    other = ByHand(app)
+    [first] = await other.claim()
+    await other.end(first)
+    change = FlowJobs.change
+
+    async def another_does_and_dies(self, changes):
+        await change(self, changes)
+        return await change(self, changes)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.flows.release.PAGE", 2)
+        patched.setattr(FlowJobs, "change", another_does_and_dies)
+        await release_of(app).free([first.id])
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).state == State.SUCCEEDED
+
+
 async def test_a_flow_does_not_end_while_a_job_is_added_that_was_not_counted(app, tasks, monkeypatch):
     counted = asyncio.Event()
 

@@ -146,7 +146,7 @@ class Release:
             recorded = await records_of(self._session.store, ENDED)  # before any of these jobs is read
         ends: dict[str, tuple[int, int]] = {}
         flows: dict[str, None] = {}
-        mentioned: set[str] = set()
+        mentioned, unfinished = set(ids), set[str]()
         while waiting:
             some, waiting = waiting[:ENDS_AT_ONCE], waiting[ENDS_AT_ONCE:]
             also = {id: pending(recorded.get(id)).also for id in some}  # by a process that may have died since
@@ -179,10 +179,13 @@ class Release:
                 else:
                     continue  # it continues, and its next end is recorded
                 done.append(id)
-            waiting += await self._free_dependents(awaited, recorded)
+            ended_next, left_over = await self._free_dependents(awaited, recorded)
+            waiting += ended_next
+            unfinished |= left_over
         ended = [flow for flow in flows if await self._completion.gather(flow)]
         new = {id: end for id, end in ends.items() if _version(recorded, id) < 0}
         recorded |= await self._recorded_since(new, recorded)
+        done = [id for id in done if id not in unfinished]
         for start in range(0, len(done), PAGE):
             await asyncio.gather(*(self._remove_record(id, recorded) for id in done[start : start + PAGE]))
         if ended:
@@ -281,9 +284,14 @@ class Release:
     async def _kept(self, id: str) -> Versioned:
         return (await records_of(self._session.store, ENDED)).get(id, _NONE)
 
-    async def _free_dependents(self, awaited: Mapping[str, Waiting], recorded: dict[str, Versioned]) -> list[str]:
-        """Release all jobs that wait for these; returns the ended jobs that must be processed next."""
-        find, ended = self._session.store.find, list[str]()
+    async def _free_dependents(
+        self, awaited: Mapping[str, Waiting], recorded: dict[str, Versioned]
+    ) -> tuple[list[str], set[str]]:
+        """Release all jobs that wait for these; returns the ended jobs that must be processed next.
+
+        And those of these whose dependents another process releases: they stay recorded, because it may die.
+        """
+        find, ended, others_are_at_it = self._session.store.find, list[str](), set[str]()
         while awaited:
             size, ended_ids = PAGE // len(awaited), {what: id for id, what in awaited.items()}
             pages = await asyncio.gather(*(find(Where(waiting_for=what), None, size) for what in ended_ids))
@@ -307,11 +315,12 @@ class Release:
             unfinished = {record.id for record in await self._jobs.get(parents) if record.state not in TERMINAL}
             await self._await_outside(outside & unfinished)
             ended += sorted(parents - unfinished)
-            freed = {found_by[change.id] for change in written}  # if none was, another process is at it
-            full = (what for what, page in zip(ended_ids, pages, strict=True) if page.cursor is not None)
+            freed = {found_by[change.id] for change in written}
+            full = [what for what, page in zip(ended_ids, pages, strict=True) if page.cursor is not None]
+            others_are_at_it.update(ended_ids[what] for what in full if what not in freed)
             more = [what for what in full if what in freed] + [found_by[id] for id in again]
             awaited = {ended_ids[what]: what for what in more}
-        return ended
+        return ended, others_are_at_it
 
     async def _taken_back(self, unrun: Sequence[Record]) -> set[str]:
         """Make jobs wait again that were ended unrun just after a retry of their parents; returns their ids.
