@@ -112,5 +112,5 @@ def test_a_django_project_that_cannot_be_set_up_is_named(terminal, shop):
     shop()
     terminal.env["DJANGO_SETTINGS_MODULE"] = "site.setings"
     printed = terminal("worker", "start", "-A", "shop.queue:app", code=2)
-    assert "DJANGO_SETTINGS_MODULE=site.setings: Django cannot be set up: ModuleNotFoundError" in printed
+    assert "DJANGO_SETTINGS_MODULE=site.setings: the Django project cannot be loaded: ModuleNotFoundError" in printed
     assert len(printed.splitlines()) == 1
