@@ -5,8 +5,8 @@
    completes them.
 2. A job waits for one parent at a time, the last of those that have not ended; released from it, all of its parents are
    checked. After a job is made to wait for another parent, that parent is checked once more for an end; the record
-   names the parent beforehand, so that another worker can take over: a process that removes the record has processed all
-   that it names. A late change, decided before another worker's, is rejected by what the job waits for.
+   names the parent beforehand, so that another worker can take over: a process that removes the record has
+   processed all that it names. A late change, decided before another worker's, is rejected by what the job waits for.
 3. The end of a job outside of the flow is not recorded. Before a job is made to wait for it, an `awaited` record names
    the parent; every worker checks such parents until they have ended (`release_awaited`). It is written again after
    that: a worker that found no waiting job may have removed it.
