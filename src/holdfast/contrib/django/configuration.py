@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from django.db import connections
 
 from ...core.errors import ConfigError
 
-NAMES = ("URL", "DATABASE", "PARAMETERS", "SETTINGS", "IMPORTS", "IMMEDIATE")
 PASSED_ON = frozenset({
     "sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "passfile", "application_name", "options",
     "target_session_attrs", "service", "servicefile", "connect_timeout",
@@ -22,7 +22,7 @@ PASSED_ON = frozenset({
 """Connection options of a Postgres database in `DATABASES` that apply to Holdfast's own connections too."""
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class Configuration(msgspec.Struct, frozen=True, rename="upper"):
     """The setting `HOLDFAST`, checked."""
 
     url: str | None = None
@@ -109,18 +109,28 @@ def current() -> Configuration:
     given = getattr(settings, "HOLDFAST", {})
     if not isinstance(given, dict):
         raise ConfigError(f"the setting HOLDFAST must be a dict, not {given!r:.100}")
-    if unknown := given.keys() - set(NAMES):
-        raise ConfigError(
-            f"the setting HOLDFAST has no {', '.join(sorted(map(repr, unknown)))}: its keys are {', '.join(NAMES)};"
-            " settings such as max_attempts are in HOLDFAST['SETTINGS']"
-        )
+    for name in given:
+        if name not in Configuration.__struct_encode_fields__:
+            raise _unknown(str(name))
     try:
-        made = msgspec.convert({name.lower(): value for name, value in given.items()}, Configuration)
+        made = msgspec.convert(given, Configuration)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"the setting HOLDFAST is not valid: {error}") from None
+        what, _, where = str(error).partition(" - at ")
+        name = where.partition("$.")[2].partition("[")[0].strip("`")
+        raise ConfigError(f"HOLDFAST[{name!r}] is not valid: {what}") from None
     if made.url is not None and made.parameters:
         raise ConfigError("HOLDFAST['PARAMETERS'] belong to the URL of the database: add them to HOLDFAST['URL']")
     return made
+
+
+def _unknown(name: str) -> ConfigError:
+    known = Configuration.__struct_encode_fields__
+    close = get_close_matches(name.upper(), known, 1)
+    hint = f"did you mean {close[0]!r}? Its" if close else "its"
+    return ConfigError(
+        f"the setting HOLDFAST has no {name!r}: {hint} keys are {', '.join(known)};"
+        " settings such as max_attempts are in HOLDFAST['SETTINGS']"
+    )
 
 
 def postgres_url(database: Mapping[str, Any]) -> str:
