@@ -64,7 +64,8 @@ def test_a_worker_instead_of_its_class_is_refused(worker):
 
 
 def test_a_lifespan_without_its_app_is_refused():
-    with pytest.raises(ConfigError, match=r"write lifespan=lifespan\(queue\)"), TestClient(Starlette(lifespan=lifespan)):
+    web = TestClient(Starlette(lifespan=lifespan))
+    with pytest.raises(ConfigError, match=r"write lifespan=lifespan\(queue\)"), web:
         pass
 
 
