@@ -22,7 +22,7 @@ PASSED_ON = frozenset({
 """Connection options of a Postgres database in `DATABASES` that apply to Holdfast's own connections too."""
 
 
-class Configuration(msgspec.Struct, frozen=True, rename="upper"):
+class Configuration(msgspec.Struct, frozen=True):
     """The setting `HOLDFAST`, checked."""
 
     url: str | None = None
@@ -109,28 +109,25 @@ def current() -> Configuration:
     given = getattr(settings, "HOLDFAST", {})
     if not isinstance(given, dict):
         raise ConfigError(f"the setting HOLDFAST must be a dict, not {given!r:.100}")
-    for name in given:
-        if name not in Configuration.__struct_encode_fields__:
-            raise _unknown(str(name))
-    try:
-        made = msgspec.convert(given, Configuration)
-    except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at ")
-        name = where.partition("$.")[2].partition("[")[0].strip("`")
-        raise ConfigError(f"HOLDFAST[{name!r}] is not valid: {what}") from None
+    made = Configuration(**{str(name).lower(): _checked(name, value) for name, value in given.items()})
     if made.url is not None and made.parameters:
         raise ConfigError("HOLDFAST['PARAMETERS'] belong to the URL of the database: add them to HOLDFAST['URL']")
     return made
 
 
-def _unknown(name: str) -> ConfigError:
-    known = Configuration.__struct_encode_fields__
-    close = get_close_matches(name.upper(), known, 1)
-    hint = f"did you mean {close[0]!r}? Its" if close else "its"
-    return ConfigError(
-        f"the setting HOLDFAST has no {name!r}: {hint} keys are {', '.join(known)};"
-        " settings such as max_attempts are in HOLDFAST['SETTINGS']"
-    )
+def _checked(name: str, value: object) -> Any:
+    kinds = {one.name.upper(): one.type for one in msgspec.structs.fields(Configuration)}
+    if name not in kinds:
+        close = get_close_matches(str(name).upper(), kinds, 1)
+        hint = f"did you mean {close[0]!r}? Its" if close else "its"
+        raise ConfigError(
+            f"the setting HOLDFAST has no {name!r}: {hint} keys are {', '.join(kinds)};"
+            " settings such as max_attempts are in HOLDFAST['SETTINGS']"
+        )
+    try:
+        return msgspec.convert(value, kinds[name])
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"HOLDFAST[{name!r}] is not valid: {error}") from None
 
 
 def postgres_url(database: Mapping[str, Any]) -> str:
