@@ -97,8 +97,15 @@ def load_app(name: str, imports: Iterable[str] = ()) -> Holdfast:
 
 def _set_up_django() -> None:
     """Load the Django project of this process, if it has one: its modules can be imported only afterwards."""
-    if os.environ.get("DJANGO_SETTINGS_MODULE") and importlib.util.find_spec("django") is not None:
+    name = os.environ.get("DJANGO_SETTINGS_MODULE")
+    if not name or importlib.util.find_spec("django") is None:
+        return
+    try:
         importlib.import_module("django").setup()
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise _failed(f"DJANGO_SETTINGS_MODULE={name}: the Django project cannot be loaded", error) from error
 
 
 def import_tasks(app: Holdfast, names: Iterable[str] = ()) -> None:
@@ -128,7 +135,7 @@ def _import(name: str, option: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name not in accumulate(name.split("."), "{}.{}".format):
-            raise _failed(name, option, error) from error  # a module that this one imports
+            raise _failed(_unusable(name, option), error) from error  # a module that this one imports
         raise ConfigError(
             f"{option}: there is no module {error.name!r} in the current folder ({Path.cwd()}) or among the installed"
             " packages; check the name"
@@ -138,16 +145,20 @@ def _import(name: str, option: str) -> ModuleType:
             error.add_note(f"in {line}")
         raise
     except Exception as error:
-        raise _failed(name, option, error) from error
+        raise _failed(_unusable(name, option), error) from error
 
 
-def _failed(name: str, option: str, error: Exception) -> ConfigError:
-    """The error for a module of the user that cannot be imported, with the lines of the user's own files."""
+def _unusable(name: str, option: str) -> str:
+    return f"{option}: module {name!r} cannot be imported"
+
+
+def _failed(problem: str, error: Exception) -> ConfigError:
+    """The error for code of the user that cannot be imported, with the lines of the user's own files."""
     kind, lines = type(error).__name__, _user_lines(error)
     if isinstance(error, SyntaxError) and error.filename is not None:
         lines.append(f"{error.filename}, line {error.lineno}: {(error.text or '').strip()}")
     what = error.msg if isinstance(error, SyntaxError) else error
-    return ConfigError("\n  ".join([f"{option}: module {name!r} cannot be imported: {kind}: {what}", *lines]))
+    return ConfigError("\n  ".join([f"{problem}: {kind}: {what}", *lines]))
 
 
 def _user_lines(error: Exception) -> list[str]:

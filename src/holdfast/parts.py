@@ -98,7 +98,9 @@ class Parts:
     def set_up(self, store: Store | None, settings: Mapping[str, Any]) -> None:
         """Change the store and the settings of an unused app."""
         if not self.runtime.unused:
-            raise ConfigError(f"the app is in use with {redact(self.url)}: call setup before its first use")
+            raise ConfigError(
+                f"the app is in use with {redact(self.url)}: call setup before its first use, or close the app first"
+            )
         before = dict(self._given), self._given_store, self._find_url
         if store is not None or "url" in settings:
             self._given_store, self._find_url = store, None

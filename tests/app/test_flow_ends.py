@@ -61,7 +61,12 @@ async def test_a_parent_that_ends_while_its_child_is_made_to_wait_for_it_frees_i
         assert (await handle.wait(90)).state == State.SUCCEEDED
 
 
-async def test_the_same_if_the_worker_that_made_it_wait_dies(app, tasks, monkeypatch):
+class Killed(Exception):
+    """A worker died here."""
+
+
+async def left_by_a_dead_worker(app, tasks, monkeypatch):
+    """A flow whose last job was made to wait for a parent that had just ended, and that parent's sibling."""
     flow = Flow()
     parents = flow.group(tasks.note.using().call(word) for word in "ab")
     flow.add(tasks.note, "last").after(*parents)
@@ -72,17 +77,91 @@ async def test_the_same_if_the_worker_that_made_it_wait_dies(app, tasks, monkeyp
     change = FlowJobs.change
 
     async def dies_behind_it(self, changes):
+        if not changes:
+            return []
         await other.end(first)
         await parts_of(app).records.put(ENDED, first.id, None)  # its own worker found nobody waiting yet
         await change(self, changes)
-        raise RuntimeError("the process died here")
+        raise Killed
 
     with monkeypatch.context() as patched:
         patched.setattr(FlowJobs, "change", dies_behind_it)
-        with pytest.raises(RuntimeError):
+        with pytest.raises(Killed):
             await release_of(app).free([second.id])
+    return handle, second.id
+
+
+async def test_the_same_if_the_worker_that_made_it_wait_dies(app, tasks, monkeypatch):
+    handle, _ = await left_by_a_dead_worker(app, tasks, monkeypatch)
     async with working(app, poll=0.05):
         assert (await handle.wait(90)).state == State.SUCCEEDED
+
+
+async def test_the_same_if_the_worker_of_the_first_parent_comes_later(app, tasks, monkeypatch):
+    handle, sibling = await left_by_a_dead_worker(app, tasks, monkeypatch)
+    await release_of(app).free([sibling])
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).state == State.SUCCEEDED
+
+
+async def test_the_same_if_the_first_parent_is_processed_because_of_another_end(app, tasks, monkeypatch):
+    handle, sibling = await left_by_a_dead_worker(app, tasks, monkeypatch)
+    await parts_of(app).records.put(ENDED, "other.0", msgspec.json.encode(Pending(also=(sibling,))))
+    await release_of(app).repair({"other.0"})
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).state == State.SUCCEEDED
+
+
+async def test_a_late_worker_does_not_undo_what_another_has_decided_and_dies(app, tasks, monkeypatch):
+    flow = Flow()
+    parents = flow.group(tasks.note.using().call(word) for word in "abc")
+    flow.add(tasks.note, "last").after(*parents)
+    handle = await app.enqueue_flow(flow)
+    other = ByHand(app)
+    first, second, third = await other.claim()
+    await other.end(third)
+    change = FlowJobs.change
+
+    async def late(self, changes):
+        if not changes:
+            return []
+        patched.undo()
+        await other.end(second)
+        await release_of(app).repair()  # makes it wait for the first one
+        await change(self, changes)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FlowJobs, "change", late)
+        with pytest.raises(Killed):
+            await release_of(app).free([third.id])
+    await other.end(first)
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).state == State.SUCCEEDED
+
+
+async def test_an_end_stays_recorded_while_another_worker_releases_its_dependents_and_dies(app, tasks, monkeypatch):
+    monkeypatch.setattr("holdfast.flows.small_flows.SMALL", 0)
+    flow = Flow()
+    parent = flow.add(tasks.note, "first")
+    for word in "abcd":
+        flow.add(tasks.note, word).after(parent)
+    handle = await app.enqueue_flow(flow)
+    other = ByHand(app)
+    [first] = await other.claim()
+    await other.end(first)
+    change = FlowJobs.change
+
+    async def another_does_and_dies(self, changes):
+        await change(self, changes)
+        return await change(self, changes)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.flows.release.PAGE", 2)
+        patched.setattr(FlowJobs, "change", another_does_and_dies)
+        await release_of(app).free([first.id])
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).state == State.SUCCEEDED
 
 
 async def test_a_flow_does_not_end_while_a_job_is_added_that_was_not_counted(app, tasks, monkeypatch):

@@ -106,3 +106,11 @@ def test_a_module_that_cannot_be_imported_is_reported_with_its_own_lines(termina
     assert [line for line in lines if line not in printed] == []
     assert str(terminal.folder / "broken.py") in printed
     assert len(printed.splitlines()) <= len(lines)
+
+
+def test_a_django_project_that_cannot_be_set_up_is_named(terminal, shop):
+    shop()
+    terminal.env["DJANGO_SETTINGS_MODULE"] = "site.setings"
+    printed = terminal("worker", "start", "-A", "shop.queue:app", code=2)
+    assert "DJANGO_SETTINGS_MODULE=site.setings: the Django project cannot be loaded: ModuleNotFoundError" in printed
+    assert len(printed.splitlines()) == 1

@@ -123,6 +123,41 @@ async def test_a_worker_survives_a_restart_of_the_database(tmp_path):
         server.remove()
 
 
+SCANS = """
+import asyncio
+from store.helpers import work
+from store.models import Order
+from store.tasks import app
+Order.objects.bulk_create(Order(item="lamp") for _ in range(20))
+ran = asyncio.Event()
+
+@app.task(max_attempts=1)
+async def scan() -> int:
+    seen = 0
+    async for _ in Order.objects.order_by("pk").aiterator(chunk_size=5):
+        seen += 1
+        if seen == 6:
+            await other.enqueue()
+            await ran.wait()
+    return seen
+
+@app.task
+async def other() -> None:
+    ran.set()
+
+handle = scan.sync.enqueue()
+work()
+print(handle.result())
+app.sync.close()
+"""
+
+
+def test_an_async_task_keeps_its_connection_while_another_one_ends(tmp_path):
+    project = Project(STORE_FILE=str(tmp_path / "shop.sqlite3"))
+    project.manage("migrate", "--verbosity", "0", "--skip-checks")
+    assert project.shell(SCANS) == "20"
+
+
 WRITES = """
 from django.db import connection, transaction
 from store.tasks import count

@@ -41,6 +41,13 @@ def test_the_whole_suite(database, tmp_path):
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize("database", ["memory", "file", "postgres"])
+def test_clones_of_the_test_database_are_whole(database, tmp_path):
+    words = ["--parallel", "2", "store.tests_transactions", "store.tests_testing"]
+    assert "OK" in project(database, tmp_path).manage("test", "--noinput", *words)
+
+
+@pytest.mark.extended
 def test_the_whole_suite_with_psycopg2(tmp_path):
     assert "OK" in project("postgres", tmp_path, STORE_DRIVER="psycopg2").manage("test", "--noinput")
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
 
 import pytest
 from flask import Flask, abort, current_app, request
 
 from holdfast import ConfigError, Holdfast
 from holdfast.app import parts_of
+from holdfast.client.loop_calls import BackgroundLoop
+from holdfast.contrib import bridge
 from holdfast.contrib.flask import AppContext, dashboard, init_app
 from holdfast.http.service import Service
 from holdfast.testing import on_memory
@@ -201,6 +207,29 @@ def test_another_host_name_is_refused(bench, application):
     client = application.test_client(use_cookies=False)
     refused = client.get("/queue/v1/stats", headers={"Host": "evil.example", "Cookie": "session=admin"})
     assert refused.status_code == 421
+
+
+def test_first_requests_at_once_use_one_loop(bench, application, monkeypatch):
+    """The state that the service shares between requests belongs to one loop."""
+    started: list[BackgroundLoop] = []
+    second = threading.Barrier(2)
+
+    def start() -> BackgroundLoop:
+        started.append(BackgroundLoop())
+        with suppress(threading.BrokenBarrierError):
+            second.wait(0.5)  # for another thread that starts one too
+        return started[-1]
+
+    def ask() -> int:
+        client = application.test_client(use_cookies=False)
+        return client.get("/queue/health", headers={"Cookie": "session=admin"}).status_code
+
+    monkeypatch.setattr(bridge, "_background", cache(start))
+    with ThreadPoolExecutor(2) as threads:
+        assert [one.result() for one in [threads.submit(ask), threads.submit(ask)]] == [200, 200]
+    for loop in started:
+        loop.stop()
+    assert len(started) == 1
 
 
 def test_a_stream_ends_with_its_first_events(queue, client):

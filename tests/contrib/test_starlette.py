@@ -69,6 +69,15 @@ def test_a_lifespan_without_its_app_is_refused():
         pass
 
 
+def test_a_guard_that_returns_no_response_refuses():
+    board = Dashboard(Holdfast("memory://"), lambda request: request.cookies.get("session") == "admin")
+    client = TestClient(Starlette(routes=[Mount("/queue", board)]), headers={"Host": "localhost"})
+    for cookies in ({}, {"session": "admin"}):
+        client.cookies = cookies
+        with pytest.raises(ConfigError, match="return None to allow"):
+            client.get("/queue/v1/stats")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.extended)])
 def test_a_server_with_an_open_dashboard_stops(tmp_path, number):
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from support.flow_tasks import mended
@@ -18,6 +19,11 @@ NODES = int(os.environ.get("HOLDFAST_JOBS", "150"))
 KILLS = max(2, NODES // 150)
 LIMIT = 120 + NODES / 10
 """Seconds to wait: where a job died early, nothing but what was not run ends for a while."""
+BACKENDS = """
+SELECT pid, state, wait_event_type, wait_event, now() - xact_start, pg_blocking_pids(pid), left(query, 100)
+FROM pg_stat_activity WHERE backend_type = 'client backend'
+"""
+"""What every connection of a Postgres server does, and which ones it waits for."""
 
 
 @pytest.mark.timeout(300 + NODES // 5)
@@ -43,7 +49,7 @@ def test_every_node_succeeds_once_and_after_its_parents(look, processes, journal
         victim = chance.randrange(2)
         workers[victim].kill()
         workers[victim] = processes.worker()
-    until(lambda: ended(look, handle), "the flow has ended", LIMIT, lambda: unfinished(look, handle, journal))
+    until(lambda: ended(look, handle), "the flow has ended", LIMIT, lambda: unfinished(look, handle, processes))
 
     status = handle.status()
     print(f"{NODES} nodes under {KILLS} kills: {status.counts}")
@@ -51,7 +57,7 @@ def test_every_node_succeeds_once_and_after_its_parents(look, processes, journal
     assert status.counts["dead"] + status.counts.get("cancelled", 0) + status.counts.get("succeeded", 0) == NODES
     mended(journal).touch()
     assert handle.retry() == NODES - status.counts.get("succeeded", 0)
-    until(lambda: ended(look, handle), "the flow has ended again", LIMIT, lambda: unfinished(look, handle, journal))
+    until(lambda: ended(look, handle), "the flow has ended again", LIMIT, lambda: unfinished(look, handle, processes))
 
     assert (handle.status().state, handle.status().counts) == ("succeeded", {"succeeded": NODES})
     jobs = handle.jobs()
@@ -73,12 +79,28 @@ def ended(look, handle) -> bool:
     return look.job(handle.id).state in TERMINAL  # `status` would count all nodes
 
 
-def unfinished(look, handle, journal) -> str:
-    """What a flow that does not end waits for."""
-    jobs = [job for job in handle.jobs() if job.state not in TERMINAL]
+def unfinished(look, handle, processes) -> str:
+    """What a flow that does not end waits for, and where its workers are: their logs, printed below, say it."""
+    jobs = {job.id: job for job in handle.jobs()}
     lines = [
-        f"{job.id} {job.state} attempt {job.attempt} waits for {job.waiting_for}: {job.history[-3:]}" for job in jobs
+        f"{job.id} {job.state} attempt {job.attempt} waits for {job.waiting_for}"
+        f" ({_state(jobs, job.waiting_for)}): {job.history[-3:]}"
+        for job in jobs.values()
+        if job.state not in TERMINAL
     ]
-    warnings = [entry["text"] for entry in journal.entries("warning")]
+    store, seen = parts_of(look.app).session.store, []
+    if store.name == "postgres":
+        seen = [str(tuple(row)) for row in look.sync_run(store._fetch, BACKENDS)]
+    for process in processes:
+        if process.running:
+            process.send(signal.SIGUSR2)
+            until(lambda: "most recent call first" in process.output(), f"{process!r} says where it is", 10)  # noqa: B023
+    trouble = [entry["text"] for entry in look.journal.entries("warning", "outage")]
     ends = look.sync_run(parts_of(look.app).records.all, "ended")
-    return "\n".join([str(handle.status()), str(look.job(handle.id)), *lines[:20], *warnings[-20:], f"ends: {ends}"])
+    about = [str(handle.status()), str(look.job(handle.id)), *map(str, look.holders())]
+    return "\n".join([*about, *lines[:20], *trouble[-20:], f"ends: {ends}", *seen])
+
+
+def _state(jobs, waiting_for) -> str:
+    parent = None if waiting_for is None else jobs.get(waiting_for.name)
+    return "no job of this flow" if parent is None else str(parent.state)

@@ -182,3 +182,20 @@ def broken():
 
 @app.task(run_in="isolated")
 def depending_on_broken(*, it: None = Depends(broken, scope="worker")) -> None: ...
+
+
+@app.task(run_in="process")
+def save_and_wait(ctx: Context, until: str, ended: str) -> None:
+    with ctx.transaction(result="saved"):
+        pass
+    while not Path(until).exists():
+        time.sleep(0.02)
+    Path(ended).touch()
+
+
+@app.task(run_in="process")
+def save_twice(ctx: Context) -> None:
+    for number in (1, 2):
+        with ctx.transaction(result=number) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS saved (number INTEGER)")
+            connection.execute("INSERT INTO saved VALUES (?)", (number,))

@@ -1,8 +1,10 @@
 """Tasks in processes of their own: however the process ends, the attempt does, and the worker goes on."""
 
 import asyncio
+import contextlib
 import logging
 import os
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -181,3 +183,24 @@ async def test_dependencies_are_made_and_cleaned_up_in_the_process(app):
     for job in (plain, later):
         printed = b"".join(piece.data for piece in await app.handle(job.id).output()).decode().splitlines()
         assert printed == [f"opened for {job.task}", "reading", "opened and read", "read", "closed"]
+
+
+async def test_a_task_that_has_completed_itself_runs_on(app, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_URL", f"sqlite:///{tmp_path}/jobs.db")
+    go, ended = tmp_path / "go", tmp_path / "ended"
+    handle = await tasks.save_and_wait.enqueue(str(go), str(ended))
+    async with working(app) as worker:
+        assert await handle.result(timeout=90) == "saved"
+        [run] = worker._slots.runs.values()
+        await eventually(lambda: run.context.completed)
+        run.stop("lost")  # as after a heartbeat, which no longer finds its claim
+        go.touch()
+        await eventually(ended.exists)
+
+
+async def test_a_second_block_in_a_process_finds_that_its_claim_has_ended(app, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_URL", f"sqlite:///{tmp_path}/jobs.db")
+    [job] = await run(app, tasks.save_twice)
+    assert (job.state, job.result) == ("succeeded", 1)
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        assert connection.execute("SELECT number FROM saved").fetchall() == [(1,)]

@@ -2,17 +2,21 @@
 
 import asyncio
 import multiprocessing
+import os
 import pickle
 import signal
 import sqlite3
+import threading
 
 import pytest
 
-from holdfast import Context, Holdfast
-from holdfast.core.errors import ConfigError
+from holdfast import Context, Flow, Holdfast
+from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.core.job import State
 from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.build import change
+from holdfast.testing.build import change, succeeded
+from holdfast.testing.verbs import job, running
+from support.eventually import still
 from support.inside import session_of
 from support.workers import work_off, working
 
@@ -118,6 +122,63 @@ async def test_a_cancelled_block_rolls_back_and_leaves_the_store_free(app, sql):
     assert effects(sql) == []
 
 
+ABANDONED = """
+import asyncio, sqlite3, sys
+from holdfast import Context, Holdfast, Worker
+
+app = Holdfast(f"sqlite:///{sys.argv[1]}")
+
+@app.task
+async def pay(ctx: Context) -> None:
+    ended = asyncio.Event()
+
+    def write(connection, loop):
+        try:
+            while True:
+                connection.execute("INSERT INTO effect VALUES (1)")
+        except sqlite3.OperationalError:
+            loop.call_soon_threadsafe(ended.set)
+
+    try:
+        async with ctx.transaction() as connection:
+            await asyncio.to_thread(write, connection, asyncio.get_running_loop())
+    finally:
+        await ended.wait()
+
+asyncio.run(Worker(app, until_idle=True).run())
+"""
+
+
+async def test_a_thread_that_outlives_its_block_writes_nothing(app, sql, path, python):
+    @app.task
+    async def pay(ctx: Context) -> None: ...
+
+    handle = await pay.using(timeout=0.2, max_attempts=1).enqueue()
+    program = python(ABANDONED, path)
+    assert await asyncio.to_thread(program.wait) == 0
+    assert "ran longer than its timeout" in (await handle.job()).error
+    assert effects(sql) == []
+
+
+async def test_jobs_that_wait_for_it_follow_at_once(app, sql):
+    @app.task
+    async def pay(ctx: Context) -> int:
+        async with ctx.transaction(result=7):
+            pass
+        return 0
+
+    @app.task
+    async def confirm(paid: int) -> int:
+        return paid
+
+    flow = Flow()
+    flow.add(confirm, flow.add(pay))
+    await app.enqueue_flow(flow)
+    await work_off(app)
+    [job] = (await app.jobs(task="confirm")).jobs
+    assert (job.state, job.result) == (State.SUCCEEDED, 7)
+
+
 async def test_what_would_wait_for_the_block_is_refused_in_it(app, sql):
     refused = []
 
@@ -150,14 +211,60 @@ async def test_only_holdfast_ends_the_transaction(app, sql):
             if how == "with":
                 with connection:
                     pass
+            if how == "script":
+                connection.cursor().executescript("INSERT INTO effect VALUES (2)")
             getattr(connection, how)() if hasattr(connection, how) else connection.execute(how)
 
-    handles = [await pay.enqueue(how) for how in ("commit", "rollback", "with", "ROLLBACK", "close")]
+    handles = [await pay.enqueue(how) for how in ("commit", "rollback", "with", "script", "ROLLBACK", "close")]
     await work_off(app)
     errors = [(await handle.job()).error for handle in handles]
-    assert [error.partition(":")[0] for error in errors] == ["ConfigError"] * 4 + ["ProgrammingError"]
+    assert [error.partition(":")[0] for error in errors] == ["ConfigError"] * 5 + ["ProgrammingError"]
     assert "the end of its block commits it" in errors[0]
-    assert "leave COMMIT and ROLLBACK to Holdfast" in errors[3]
+    assert "leave COMMIT and ROLLBACK to Holdfast" in errors[4]
+    assert effects(sql) == []
+
+
+async def test_a_block_that_outlives_its_store_is_rolled_back(path, sql):
+    store = SqliteStore(path, busy_timeout=1)
+    await store.open()
+    block = store.transaction(lambda: pytest.fail("it ends nothing"))
+    connection = await block.__aenter__()
+    connection.execute("INSERT INTO effect VALUES (1)")
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="was closed before the end"):
+        await block.__aexit__(None, None, None)
+    sql.execute("INSERT INTO effect VALUES (2)")
+    assert effects(sql) == [2]
+
+
+async def test_a_slow_commit_is_waited_for(path, sql):
+    store, go = SqliteStore(path, busy_timeout=1), threading.Event()
+    await store.open()
+    held = await running(store)
+    block = store.transaction(lambda: succeeded(held))
+    connection = await block.__aenter__()
+    connection.execute("INSERT INTO effect VALUES (1)")
+    connection.set_trace_callback(lambda statement: statement == "COMMIT" and go.wait())
+    ending = asyncio.create_task(block.__aexit__(None, None, None))
+    await still(lambda: not ending.done(), 1.5)
+    go.set()
+    await ending
+    assert (await job(store, held.id)).state == State.SUCCEEDED
+    assert effects(sql) == [1]
+    await store.close()
+
+
+async def test_a_statement_with_unread_rows_is_named(app, sql):
+    unread = []
+
+    @app.task(max_attempts=1)
+    def pay(ctx: Context) -> None:
+        with ctx.transaction() as connection:
+            unread.append(connection.execute("INSERT INTO effect VALUES (1), (2) RETURNING n"))
+
+    handle = await pay.enqueue()
+    await work_off(app)
+    assert "has rows that were not read" in (await handle.job()).error
     assert effects(sql) == []
 
 
@@ -222,6 +329,10 @@ async def test_a_kill_keeps_both_or_neither(app, sql, path, python, moment):
 
 
 def _open_store(path, answer):
+    if (grandchild := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(grandchild, 0)
+
     async def use():
         store = SqliteStore(path)
         await store.open()
@@ -232,22 +343,19 @@ def _open_store(path, answer):
         answer.send(str(error))
 
 
-async def test_a_process_forked_during_the_block_is_refused_the_file_and_the_block_goes_on(app, sql, path):
-    answers = []
-
-    @app.task
-    async def pay(ctx: Context) -> None:
-        async with ctx.transaction() as connection:
-            connection.execute("INSERT INTO effect VALUES (1)")
-            ours, theirs = multiprocessing.Pipe()
-            child = multiprocessing.get_context("fork").Process(target=_open_store, args=(str(path), theirs))
-            child.start()
-            theirs.close()
-            answers.append(await asyncio.to_thread(ours.recv))
-            await asyncio.to_thread(child.join)
-
-    handle = await pay.enqueue()
-    await work_off(app)
-    assert (await handle.job()).state == State.SUCCEEDED
-    assert "it was forked during a ctx.transaction() of its parent" in answers[0]
+async def test_a_process_forked_during_the_block_is_refused_the_file_and_the_block_goes_on(path, sql):
+    store = SqliteStore(path)  # without a worker, whose writes would wait for the block, and the fork for them
+    await store.open()
+    held = await running(store)
+    async with store.transaction(lambda: succeeded(held)) as connection:
+        connection.execute("INSERT INTO effect VALUES (1)")
+        ours, theirs = multiprocessing.Pipe()
+        child = multiprocessing.get_context("fork").Process(target=_open_store, args=(str(path), theirs))
+        child.start()
+        theirs.close()
+        answer = await asyncio.to_thread(ours.recv)
+        await asyncio.to_thread(child.join)
+    assert (await job(store, held.id)).state == State.SUCCEEDED
+    assert "it was forked during a ctx.transaction() of its parent" in answer
     assert effects(sql) == [1]
+    await store.close()

@@ -42,7 +42,7 @@ def check(
     from .printing import document
 
     if (application or root["app"]) is None:
-        raise ConfigError("name the application whose tasks are checked: -A module:app")
+        raise ConfigError("nothing was checked: no app is named. Name the app whose tasks are checked: -A module:app")
     app = make_app(None, application, imports or (), discover or ())
     parts = parts_of(app)
     if shell:

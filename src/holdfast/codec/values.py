@@ -116,7 +116,7 @@ def write(value: object, what: str, dump: Callable[[object], bytes] = plain_json
         payload = dump(value)
     except UnicodeError:
         raise InvalidJob(
-            f"{what} contains a lone surrogate or invalid text; correct the text, or annotate it as bytes"
+            f"{what} contains a lone surrogate or invalid text; correct the text, or pass and annotate it as bytes"
         ) from None
     except RecursionError:
         raise InvalidJob(

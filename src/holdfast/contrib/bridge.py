@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import MutableMapping
 from functools import cache
 from typing import Any
@@ -31,7 +32,12 @@ class Reply(msgspec.Struct):
 
 def ask(service: Service, scope: Message, body: bytes) -> Reply:
     """The service's answer to a request; blocks. A stream ends with its first events: the page polls."""
-    return run_on_loop(_Exchange(body).run(service, scope), _background().loop, None, held_lock())
+    with _starting:
+        loop = _background().loop
+    return run_on_loop(_Exchange(body).run(service, scope), loop, None, held_lock())
+
+
+_starting = threading.Lock()
 
 
 @cache
@@ -39,7 +45,12 @@ def _background() -> BackgroundLoop:
     return BackgroundLoop()
 
 
-os.register_at_fork(after_in_child=_background.cache_clear)  # its thread is the parent's
+def _after_in_child() -> None:
+    _background.cache_clear()  # its thread is the parent's
+    _starting.release()
+
+
+os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_after_in_child)
 
 
 class _Exchange:

@@ -78,7 +78,12 @@ async def _working(worker: Worker) -> AsyncGenerator[None]:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("the worker in this process has ended, so no job runs here: %s", error, exc_info=error)
+        logger.error(
+            "the worker in this process has ended, so no job runs here; correct the error and restart the application:"
+            " %s",
+            error,
+            exc_info=error,
+        )
 
 
 class Dashboard:
@@ -100,7 +105,12 @@ class Dashboard:
         refusal = self._guard(Request(scope)) if scope["type"] == "http" else None
         if inspect.isawaitable(refusal):
             refusal = await refusal
-        await (refusal or self._service)(scope, receive, send)
+        if refusal is not None and not isinstance(refusal, Response):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"the guard of the dashboard returned {refusal!r:.100}, so the request was refused: return None to"
+                " allow it, or a response"
+            )
+        await (self._service if refusal is None else refusal)(scope, receive, send)
 
 
 def serving(service: Service) -> StatelessLifespan[Any]:

@@ -91,7 +91,14 @@ def unrun(child: Record, extra: Internal, why: NotRun, words: str) -> Change:
 
 
 def _change(child: Record, patch: Patch) -> Change:
-    return Change(child.id, child.state, child.fence, patch, expected_reset_count=child.reset_count)
+    return Change(
+        child.id,
+        child.state,
+        child.fence,
+        patch,
+        expected_reset_count=child.reset_count,
+        expected_waiting_for=child.waiting_for,
+    )
 
 
 def failed(record: Record) -> bool:

@@ -152,6 +152,9 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """The same for its `seq`, which is unique in a store."""
     expected_reset_count: int | None = None
     """The same for its `reset_count`: a change decided before a retry is not written after it."""
+    expected_waiting_for: Waiting | None = None
+    """The same for what it waits for: a change decided for one wait is not written after another has begun.
+    Not of kind `limit`: stores begin and end those waits themselves."""
 
     def matches(self, job: Record) -> bool:
         """Whether the job is still the expected one."""
@@ -161,6 +164,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
             and self.expected_task in (None, job.task)
             and self.expected_seq in (None, job.seq)
             and self.expected_reset_count in (None, job.reset_count)
+            and self.expected_waiting_for in (None, job.waiting_for)
         )
 
 

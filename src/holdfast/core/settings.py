@@ -195,7 +195,7 @@ def _variables(value: Any) -> tuple[str, ...]:
     names = _texts(value)
     if not all(re.fullmatch(r"[A-Za-z0-9_*?]+", name) for name in names):
         # The message omits the value: it may be NAME=VALUE with a secret.
-        raise ConfigError("pass_env must be names of variables, without values, or patterns such as AWS_*")
+        raise ConfigError("pass_env must be names of environment variables, without values, or patterns such as AWS_*")
     return names
 
 

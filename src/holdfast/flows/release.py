@@ -5,7 +5,8 @@
    completes them.
 2. A job waits for one parent at a time, the last of those that have not ended; released from it, all of its parents are
    checked. After a job is made to wait for another parent, that parent is checked once more for an end; the record
-   names the job beforehand, so that another worker can take over.
+   names the parent beforehand, so that another worker can take over: a process that removes the record has processed all
+   that it names. A late change, decided before another worker's, is rejected by what the job waits for.
 3. The end of a job outside of the flow is not recorded. Before a job is made to wait for it, an `awaited` record names
    the parent; every worker checks such parents until they have ended (`release_awaited`). It is written again after
    that: a worker that found no waiting job may have removed it.
@@ -97,8 +98,7 @@ class Release:
         recorded = set(records)
         left = recorded if seen is None else recorded.intersection(seen)
         if left:
-            await self._await_outside({other for id in left for other in _outside(id, pending(records[id]).also)})
-            await self.free(sorted(left.union(*(pending(records[id]).also for id in left))), records)
+            await self.free(sorted(left), records)
             for record in await self._jobs.get(left):
                 if not extras.is_flow(record) and record.state not in TERMINAL:  # retried since: recorded again
                     await self._remove_record(record.id, records)
@@ -146,8 +146,13 @@ class Release:
             recorded = await records_of(self._session.store, ENDED)  # before any of these jobs is read
         ends: dict[str, tuple[int, int]] = {}
         flows: dict[str, None] = {}
+        mentioned, unfinished = set(ids), set[str]()
         while waiting:
             some, waiting = waiting[:ENDS_AT_ONCE], waiting[ENDS_AT_ONCE:]
+            also = {id: pending(recorded.get(id)).also for id in some}  # by a process that may have died since
+            await self._await_outside({other for id, others in also.items() for other in _outside(id, others)})
+            waiting += sorted(set[str]().union(*also.values()) - mentioned)
+            mentioned.update(*also.values())
             awaited: dict[str, Waiting] = {}
             flow_of = {id: id.rpartition(".")[0] or id for id in some}  # a flow's own id has no dot
             found = {record.id: record for record in await self._jobs.get({*some, *flow_of.values()})}
@@ -174,10 +179,13 @@ class Release:
                 else:
                     continue  # it continues, and its next end is recorded
                 done.append(id)
-            waiting += await self._free_dependents(awaited, recorded)
+            ended_next, left_over = await self._free_dependents(awaited, recorded)
+            waiting += ended_next
+            unfinished |= left_over
         ended = [flow for flow in flows if await self._completion.gather(flow)]
         new = {id: end for id, end in ends.items() if _version(recorded, id) < 0}
         recorded |= await self._recorded_since(new, recorded)
+        done = [id for id in done if id not in unfinished]
         for start in range(0, len(done), PAGE):
             await asyncio.gather(*(self._remove_record(id, recorded) for id in done[start : start + PAGE]))
         if ended:
@@ -276,9 +284,14 @@ class Release:
     async def _kept(self, id: str) -> Versioned:
         return (await records_of(self._session.store, ENDED)).get(id, _NONE)
 
-    async def _free_dependents(self, awaited: Mapping[str, Waiting], recorded: dict[str, Versioned]) -> list[str]:
-        """Release all jobs that wait for these; returns the ended jobs that must be processed next."""
-        find, ended = self._session.store.find, list[str]()
+    async def _free_dependents(
+        self, awaited: Mapping[str, Waiting], recorded: dict[str, Versioned]
+    ) -> tuple[list[str], set[str]]:
+        """Release all jobs that wait for these; returns the ended jobs that must be processed next.
+
+        And those of these whose dependents another process releases: they stay recorded, because it may die.
+        """
+        find, ended, others_are_at_it = self._session.store.find, list[str](), set[str]()
         while awaited:
             size, ended_ids = PAGE // len(awaited), {what: id for id, what in awaited.items()}
             pages = await asyncio.gather(*(find(Where(waiting_for=what), None, size) for what in ended_ids))
@@ -302,11 +315,12 @@ class Release:
             unfinished = {record.id for record in await self._jobs.get(parents) if record.state not in TERMINAL}
             await self._await_outside(outside & unfinished)
             ended += sorted(parents - unfinished)
-            freed = {found_by[change.id] for change in written}  # if none was, another process is at it
-            full = (what for what, page in zip(ended_ids, pages, strict=True) if page.cursor is not None)
+            freed = {found_by[change.id] for change in written}
+            full = [what for what, page in zip(ended_ids, pages, strict=True) if page.cursor is not None]
+            others_are_at_it.update(ended_ids[what] for what in full if what not in freed)
             more = [what for what in full if what in freed] + [found_by[id] for id in again]
             awaited = {ended_ids[what]: what for what in more}
-        return ended
+        return ended, others_are_at_it
 
     async def _taken_back(self, unrun: Sequence[Record]) -> set[str]:
         """Make jobs wait again that were ended unrun just after a retry of their parents; returns their ids.

@@ -23,6 +23,7 @@ from .members import PAGE, TASK, About, about_flow, counting, number_kept
 
 SAMPLE = 64
 """Jobs of a large flow that are looked up. Half of them must exist: some may have been deleted."""
+UPGRADE = "nothing was written. Use the same version of Holdfast in the worker and the server"
 
 
 async def _cancels_nothing(_store: Store, write: RecordWrite) -> bool:
@@ -38,7 +39,7 @@ async def _check_count(store: Store, write: RecordWrite) -> Sequence[NewJob]:
     flow = name_in(write.kind)
     number = number_kept(write.value)
     if number is None:
-        raise InvalidJob(f"flow {flow!r:.200}: the number of jobs is invalid")
+        raise InvalidJob(f"flow {flow!r:.200}: its number of jobs is not a number; {UPGRADE}")
     [own] = await store.get([flow])
     kept = (await records_of(store, write.kind)).get("jobs")
     known = None if kept is None else number_kept(kept)
@@ -46,7 +47,10 @@ async def _check_count(store: Store, write: RecordWrite) -> Sequence[NewJob]:
         about = None if own is None else about_flow(own)
         known = 0 if about is None else about.jobs + about.grown
     if number > known + 1:
-        raise InvalidJob(f"flow {flow!r:.200}: it has {known} jobs, so {number} cannot be the next number of jobs")
+        raise InvalidJob(
+            f"flow {flow!r:.200}: its number of jobs cannot change from {known} to {number}, because a write adds one"
+            f" job; {UPGRADE}"
+        )
     return ()
 
 
@@ -58,7 +62,7 @@ async def _check_own_jobs(store: Store, entropy: Entropy, jobs: Sequence[NewJob]
         try:
             wanted = msgspec.json.decode(job.payload, type=About).jobs
         except UNDECODABLE as error:
-            raise InvalidJob(f"flow {job.id!r}: its payload cannot be read: {error}") from None
+            raise InvalidJob(f"flow {job.id!r}: its payload cannot be read: {error}; {UPGRADE}") from None
         if wanted <= PAGE:
             continue
         numbers = [int(entropy.fraction() * wanted) for _ in range(SAMPLE)]

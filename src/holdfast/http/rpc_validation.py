@@ -291,6 +291,7 @@ def _check_change(change: Change, max_payload: int) -> None:
         _check_number(id, "seq", change.expected_seq)
     if change.expected_reset_count is not None:
         _check_number(id, "reset_count", change.expected_reset_count)
+    _check_waiting_for(id, change.expected_waiting_for)
     if change.patch is not None:
         _check_patch(id, change.patch, max_payload)
 

@@ -120,6 +120,7 @@ def _of_django(connection: Any) -> Any:
 
     try:
         with connection.cursor() as cursor:
+            connection.validate_no_broken_transaction()  # as before each query: it will roll back
             return cursor.connection
     except SynchronousOnlyOperation:
         raise ConfigError(

@@ -148,7 +148,7 @@ class Task(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         if missing := self.arguments.injected.keys() - kwargs:
             raise TypeError(
-                f"{self.name}() was called directly, where no dependencies are made: pass"
+                f"{self.name}() was called directly, so its dependencies are not made: pass"
                 f" {', '.join(f'{name}=…' for name in sorted(missing))}"
             )
         return self.fn(*args, **kwargs)

@@ -54,7 +54,10 @@ class Settler:
         if not self._slots.remove(run):
             return
         if run.context is not None and run.context.completed:
-            self._events.settled(run.record, self._end(run.record, Outcome.succeeded(None)), run.began)
+            end = self._end(run.record, Outcome.succeeded(None))
+            if end.record_end:
+                self._commit.notify_end(end.id)
+            self._events.settled(run.record, end, run.began)
             self._slots.note_quiet()
         elif run.why == "lost":
             self._events.refused(run.record)

@@ -2,7 +2,8 @@
 
 Events of a run: `start`, then `end` (it returned) or `broken` (it raised, or was interrupted), unless its process dies.
 Events of the store's answers: `claimed`, `settled`, `refused`, and `acked` (an enqueue returned).
-Trouble: `warning` (something was logged), `error` (something was raised that ended the process).
+Trouble: `warning` (something was logged), `outage` (the store failed), `error` (something was raised that ended the
+process).
 """
 
 from __future__ import annotations

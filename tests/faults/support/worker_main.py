@@ -1,9 +1,13 @@
-"""One worker process: `python -m support.worker_main --url … --journal …`. SIGTERM stops it, a second one at once."""
+"""One worker process: `python -m support.worker_main --url … --journal …`. SIGTERM stops it, a second one at once.
+
+SIGUSR2 prints where its threads are.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -29,15 +33,16 @@ EVENTS = {
 
 
 class JournalHandler(logging.Handler):
-    """Journals what the library complains about; the events of jobs come by another way."""
+    """Journals what the library complains about, outages apart; the events of jobs come by another way."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(logging.WARNING)
         self._journal = journal
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not hasattr(record, "event"):
-            self._journal.write("warning", text=record.getMessage())
+        event = getattr(record, "event", "warning")
+        if event == "warning" or event.startswith("outage"):
+            self._journal.write(event.partition("_")[0], text=record.getMessage())
 
 
 def main() -> None:
@@ -51,6 +56,7 @@ def main() -> None:
     parser.add_argument("--wall-skew", type=float, default=0.0)
     given = parser.parse_args()
     end_with_parent()
+    faulthandler.register(signal.SIGUSR2)
     journal = Journal(given.journal)
     logging.getLogger("holdfast").addHandler(JournalHandler(journal))
     die_when_suspended(journal)

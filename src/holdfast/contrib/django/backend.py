@@ -121,7 +121,10 @@ class HoldfastBackend(BaseTaskBackend):
         known = parts_of(get_app()).registry.tasks.get(job.task)
         found = getattr(getattr(known, "fn", None), "django_task", None) or _imported(job.task)
         if found is None:
-            raise TaskResultDoesNotExist(f"job {job.id!r} is not one of django.tasks: its task is {job.task!r}")
+            raise TaskResultDoesNotExist(
+                f"job {job.id!r} was not enqueued with django.tasks (its task is {job.task!r}): read it with"
+                " get_app().sync.job(…)"
+            )
         return found
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:

@@ -136,6 +136,8 @@ def postgres_url(database: Mapping[str, Any]) -> str:
     host = str(database["HOST"] or "")
     if host.startswith("/"):  # the folder of a socket
         options, host = {"host": host, **options}, ""
+    elif ":" in host:  # an IPv6 address
+        host = f"[{host}]"
     if host and database["PORT"]:
         host += f":{database['PORT']}"
     elif database["PORT"]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from ...tasks.context import Context, Snooze
@@ -16,17 +15,30 @@ def task_function(task: Any, alias: str, sender: type) -> Callable[..., Any]:
     """A function with the parameters of the task's function, without types: `django.tasks` passes plain JSON."""
     func, takes_context = task.func, task.takes_context
 
+    def given(result: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (TaskContext(task_result=result), *args) if takes_context else args
+
     def run(ctx: Context, /, *args: Any, **kwargs: Any) -> Any:
-        with _announced(ctx, task, alias, sender) as running:
-            given = (TaskContext(task_result=running.result), *args) if takes_context else args
-            running.value = normalize_json(func(*given, **kwargs))
-        return running.value
+        call = _Call(result_of(task, ctx.job, alias))
+        task_started.send(sender, task_result=call.result)
+        try:
+            with call:
+                call.value = normalize_json(func(*given(call.result, args), **kwargs))
+        finally:
+            if call.ended:
+                task_finished.send(sender, task_result=call.result)
+        return call.value
 
     async def run_async(ctx: Context, /, *args: Any, **kwargs: Any) -> Any:
-        with _announced(ctx, task, alias, sender) as running:
-            given = (TaskContext(task_result=running.result), *args) if takes_context else args
-            running.value = normalize_json(await func(*given, **kwargs))
-        return running.value
+        call = _Call(result_of(task, ctx.job, alias))
+        await task_started.asend(sender, task_result=call.result)  # receivers may make queries
+        try:
+            with call:
+                call.value = normalize_json(await func(*given(call.result, args), **kwargs))
+        finally:
+            if call.ended:
+                await task_finished.asend(sender, task_result=call.result)
+        return call.value
 
     made: Any = run_async if inspect.iscoroutinefunction(func) else run
     own = list(inspect.signature(func).parameters.values())[1 if takes_context else 0 :]
@@ -37,23 +49,19 @@ def task_function(task: Any, alias: str, sender: type) -> Callable[..., Any]:
     return made
 
 
-class _Running:
-    """A call of a task."""
+class _Call:
+    """A call of a task: the result that its signals get."""
 
     def __init__(self, result: Any) -> None:
         self.result = result
         self.value: Any = None
+        self.ended = False
+        """Whether it has succeeded or failed; a call that snoozes or is cancelled has not."""
 
+    def __enter__(self) -> None:
+        """The function begins."""
 
-@contextmanager
-def _announced(ctx: Context, task: Any, alias: str, sender: type) -> Generator[_Running]:
-    """Send the signals of a run."""
-    running = _Running(result_of(task, ctx.job, alias))
-    task_started.send(sender, task_result=running.result)
-    try:
-        yield running
-    except (Exception, SystemExit) as error:
-        if not isinstance(error, Snooze):
-            task_finished.send(sender, task_result=ended(running.result, error=error))
-        raise
-    task_finished.send(sender, task_result=ended(running.result, value=running.value))
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self.ended = error is None or (isinstance(error, Exception | SystemExit) and not isinstance(error, Snooze))
+        if self.ended:
+            ended(self.result, value=self.value, error=error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from django.db import connections, transaction
 
@@ -34,8 +35,19 @@ class OpenTransaction:
 
 
 def find_transaction() -> OpenTransaction | None:
-    """The open transaction of the database that the settings name; None outside of `atomic()`, and with IMMEDIATE."""
+    """The open transaction of the database that the settings name; None if there is none, and with IMMEDIATE.
+
+    Without autocommit a transaction is always open. Then jobs of a store elsewhere are stored at once: Django has no
+    `on_commit` there.
+    """
     found = current()
-    if found.immediate or not connections[found.database].in_atomic_block:
+    if found.immediate:
         return None
-    return OpenTransaction(found.database, bound=found.in_database)
+    connection = connections[found.database]
+    if connection.in_atomic_block or (not _commits_itself(connection) and found.in_database):
+        return OpenTransaction(found.database, bound=found.in_database)
+    return None
+
+
+def _commits_itself(connection: Any) -> bool:
+    return connection.settings_dict["AUTOCOMMIT"] if connection.connection is None else connection.autocommit

@@ -84,7 +84,7 @@ class Compactor:
             pass  # the next read or write joins again
         except Exception as error:  # noqa: BLE001  # nothing depends on this round
             logger.warning(
-                "compacting the log of %s failed, will be retried after a later write: %r", self._bucket, error
+                "compacting the log of %s failed and will be retried after a later write: %r", self._bucket, error
             )
         finally:
             self._busy = False

@@ -254,8 +254,7 @@ class Engine:
                 break
             if done.refused != "old":
                 raise StoreUnavailable(
-                    f"{self.bucket}: the batch of this write {done.refused}; nothing was written. Please report this"
-                    " error"
+                    f"{self.bucket}: nothing was written, because the encoded batch {done.refused}. Report this error"
                 )
         self._look()
         for request, part in zip(requests, _split(done, requests), strict=True):

@@ -120,8 +120,8 @@ class EndMessage(PlainEndMessage):
 
 
 class ChangeMessage(Message):
-    """An operator's change. No patch: delete the job. `task`, `seq` and `reset_count`, if given, must match the job.
-    `only_handled`: only remove the record of the job's end.
+    """An operator's change. No patch: delete the job. `task`, `seq`, `reset_count` and `waiting_for`, if given, must
+    match the job. `only_handled`: only remove the record of the job's end.
     """
 
     id: str
@@ -132,6 +132,7 @@ class ChangeMessage(Message):
     seq: str | None
     only_handled: bool | None
     reset_count: int | None
+    waiting_for: str | None
 
 
 class AskMessage(Message):

@@ -182,6 +182,7 @@ def _change(change: Change, args: Args) -> m.ChangeMessage:
         seq=None if change.expected_seq is None else str(change.expected_seq),
         only_handled=change.patch == HANDLED or None,
         reset_count=change.expected_reset_count,
+        waiting_for=waiting.write(change.expected_waiting_for),
     )
 
 

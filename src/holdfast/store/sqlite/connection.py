@@ -68,7 +68,7 @@ def _switch_to_wal(connection: sqlite3.Connection, path: str) -> None:
 def connect_reader(path: str, busy_timeout: float) -> sqlite3.Connection:
     """A connection that cannot write or create the file: one that was just deleted must not come back empty."""
     connection = connect(f"file:{quote(os.fsencode(path))}?mode=rw", busy_timeout, uri=True)
-    connection.execute("PRAGMA query_only = 1")
+    connection.execute(sql.READ_ONLY)
     return connection
 
 

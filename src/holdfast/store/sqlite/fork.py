@@ -10,11 +10,13 @@ task uses it: a child forked meanwhile cannot use that file.
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
 
 from ...core.errors import ConfigError
+from . import connection as connections
 
 
 class ForkLock:
@@ -32,13 +34,15 @@ _forking = threading.Lock()
 """Held from before a fork to after it: two threads may fork at once."""
 
 
-left_open: set[str] = set()
-"""The files with an open transaction of a task, at the fork; empty in a process that was not forked then."""
+lent: weakref.WeakKeyDictionary[sqlite3.Connection, str] = weakref.WeakKeyDictionary()
+"""The connections that tasks may use, with their files: they stay open at a fork."""
+_inherited: set[str] = set()
+"""In a forked process, the files of such connections of its parent."""
 
 
 def check(path: str) -> None:
     """Refuse a file that this process inherited in use."""
-    if path in left_open:
+    if path in _inherited:
         raise ConfigError(
             f"this process cannot use {path}: it was forked during a ctx.transaction() of its parent. Start processes"
             " with subprocess, or with multiprocessing's start method 'spawn'"
@@ -59,9 +63,10 @@ def _after() -> None:
     _forking.release()
 
 
-def _after_in_parent() -> None:
-    left_open.clear()
+def _after_in_child() -> None:
+    _inherited.update(lent.values())
+    connections.forget(*lent)
     _after()
 
 
-os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after)
+os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)

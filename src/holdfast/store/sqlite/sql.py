@@ -28,6 +28,7 @@ BEGIN_READ = "BEGIN"
 BEGIN_WRITE = "BEGIN IMMEDIATE"
 COMMIT = "COMMIT"
 ROLLBACK = "ROLLBACK"
+READ_ONLY = "PRAGMA query_only = 1"
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 """Copy the log into the database as far as readers allow."""
 

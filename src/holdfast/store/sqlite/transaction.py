@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from ...core.clock import Clock
-from ...core.errors import ConfigError, LeaseLost
+from ...core.errors import ConfigError, LeaseLost, StoreUnavailable
 from ...core.operations import Settlement
 from . import transitions
 from .files import Files
@@ -24,16 +24,30 @@ from .thread import OperationThread
 from .writer import Writer
 
 
+def _refuse(self: Any, *_: Any) -> NoReturn:  # noqa: ARG001  # a method of both classes below
+    raise ConfigError(
+        "the transaction of ctx.transaction() was not ended: the end of its block commits it, and an exception in the"
+        " block rolls it back; use SAVEPOINT for a part of it, and execute() instead of executescript()"
+    )
+
+
+class TaskCursor(sqlite3.Cursor):
+    """A cursor of a task's connection. SQLite's own `executescript` would commit first."""
+
+    executescript = _refuse
+
+
 class TaskConnection(sqlite3.Connection):
     """A connection to the store's file for one task: Holdfast ends its transaction."""
 
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise ConfigError(
-            "the transaction of ctx.transaction() was not ended: the end of its block commits it, and an exception in"
-            " the block rolls it back; use SAVEPOINT for a part of it"
-        )
+    commit = rollback = executescript = __enter__ = _refuse
 
-    commit = rollback = __enter__ = _refuse
+    def cursor(self, factory: Any = None) -> Any:
+        return super().cursor(factory or TaskCursor)
+
+    def __del__(self) -> None:
+        with suppress(sqlite3.Error):
+            self.close()
 
 
 class Transactions:
@@ -49,12 +63,12 @@ class Transactions:
             "holdfast-sqlite-transaction",
             writer.fork_lock,
             patience=busy_timeout,
-            blocked=f"the transaction could not begin within {busy_timeout:g} s: other transactions hold the write lock"
-            f" of {files.path}; nothing was written",
+            blocked=f"ctx.transaction() could not begin or end within {busy_timeout:g} s: other transactions hold the"
+            f" write lock of {files.path}; nothing was written",
             close=writer.close,
             after=self._close_idle,
         )
-        self._opened = False
+        self._opened = self._closed = False
 
     @asynccontextmanager
     async def begin(self, end: Callable[[], Settlement]) -> AsyncGenerator[sqlite3.Connection, None]:
@@ -63,17 +77,28 @@ class Transactions:
         Raises LeaseLost, and rolls back, if the claim has already ended.
         """
         async with self._turn:
+            self._check()
             if not self._opened:
                 await self._thread.run(self._writer.open)
                 self._opened = True
             try:
                 yield await self._thread.run(self._writer.begin)
-                finish = partial(self._writer.finish, partial(_settle, end()))
-                _, notified = await self._thread.run(lambda _: finish())
+                self._check()
+                _, notified = await self._thread.run(partial(self._writer.finish, partial(_settle, end())))
             finally:
-                given_up = self._thread.run(self._writer.give_up)
-                given_up.add_done_callback(lambda done: done.cancelled() or done.exception())  # no caller waits for it
+                if self._closed:
+                    self._writer.give_up()
+                else:
+                    given_up = self._thread.run(self._writer.give_up)
+                    given_up.add_done_callback(lambda done: done.cancelled() or done.exception())  # no caller waits
         self._notify(notified)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(
+                f"the store {self._writer.path} was closed before the end of ctx.transaction(); nothing was written,"
+                " and the job runs again"
+            )
 
     def _close_idle(self) -> None:
         """After an operation: settings that a task has made end with its connection."""
@@ -82,10 +107,12 @@ class Transactions:
                 self._writer.close_connections()
 
     async def close(self) -> None:
+        self._closed = True
         await self._thread.run(self._writer.close)
         self._thread.end()
 
     def end(self) -> None:
+        self._closed = True
         self._thread.end()
 
     def forget(self) -> None:

@@ -9,7 +9,7 @@ from time import sleep
 from typing import Any, TypeVar
 
 from ...core.clock import Clock
-from ...core.errors import HoldfastError, OutcomeUnknown, StoreLost, StoreUnavailable
+from ...core.errors import ConfigError, HoldfastError, OutcomeUnknown, StoreLost, StoreUnavailable
 from . import connection as connections
 from . import fork, place, schema, sql, trouble, version
 from .files import Files
@@ -95,9 +95,11 @@ class Writer:
             self.lock = None
 
     def _close_connections(self) -> None:
-        for each in (self._checkpointer, None if self.lent else self._connection):
-            self.files.close(each)
-        self._checkpointer = self._connection = None  # one that is lent is closed when its task drops it
+        self.files.close(self._checkpointer)
+        self._checkpointer = None
+        if not self.lent:
+            self.files.close(self._connection)
+            self._connection = None
 
     def forget(self) -> None:
         """In a forked child: never close the parent's connections; before the fork all were closed."""
@@ -106,9 +108,7 @@ class Writer:
 
     def _close_for_fork(self) -> None:
         """Close the connections before a fork."""
-        if self.lent:
-            fork.left_open.add(self.path)
-        else:
+        if not self.lent:
             self.close_connections()
 
     def close_connections(self) -> None:
@@ -205,13 +205,14 @@ class Writer:
                 self._explain(error)
                 raise
         self.lent = True
+        fork.lent[connection] = self.path
         return connection
 
-    def finish(self, work: Callable[[Step], T]) -> tuple[T, set[str]]:
+    def finish(self, work: Callable[[Step], T], ticket: Ticket[Any]) -> tuple[T, set[str]]:
         """Run `work` last in the transaction of `begin` and commit it; its answer, and the topics to notify."""
+        ticket.begin()
         connection = self._connection
-        if connection is None:
-            raise StoreUnavailable(f"the store {self.path} was closed during the transaction; nothing was written")
+        assert connection is not None
         try:
             connection.row_factory, connection.text_factory = None, str  # of the task
             step = Step(connection, self._clock, bulk=False)
@@ -221,21 +222,35 @@ class Writer:
             self._explain(error)
             raise
         self.lent = False
-        self._commit(connection)
+        fork.lent.pop(connection, None)
+        try:
+            self._commit(connection)
+        except StoreUnavailable as error:
+            if error.__cause__ is None or trouble.code(error.__cause__) != sqlite3.SQLITE_BUSY:
+                raise
+            # It has the write lock, so it can only wait for itself.
+            raise ConfigError(
+                f"ctx.transaction() on {self.path} was rolled back: a statement in its block has rows that were not"
+                " read, such as those of RETURNING. Fetch all of them, or close the cursor"
+            ) from error
         self._confirm()
         return answer, step.notified
 
     def give_up(self, _: object = None) -> None:
         """Roll back the transaction of `begin`, unless it has been committed.
 
-        Before anything takes the lock file: its holder may wait for this transaction.
+        Before anything takes the lock file: its holder may wait for this transaction. A thread of the task may still
+        use the connection, so it can write nothing more, and is closed when the task drops it.
         """
-        self.lent = False
-        if self._connection is not None:
-            try:
-                connections.roll_back(self._connection)
-            except sqlite3.Error:  # it is closed, or cannot roll back: closing it ends the transaction
-                self._connection.close()
+        connection = self._connection
+        if not self.lent or connection is None:
+            return
+        self._connection, self.lent = None, False
+        try:
+            connection.execute(sql.READ_ONLY)
+            connections.roll_back(connection)
+        except sqlite3.Error:  # it is closed, or cannot roll back: closing it ends the transaction
+            connection.close()
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.clock import MICROS
 from holdfast.core.job import Attempt, State
 from holdfast.core.operations import Change, Patch, Where
-from holdfast.core.waiting import COMPATIBLE
+from holdfast.core.waiting import COMPATIBLE, Waiting
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import (
     HOUR,
@@ -183,6 +183,14 @@ class TestChanges(Topic):
         record = await enqueue(store)
         end = Change(record.id, record.state, record.fence, Patch(state=State.DEAD, keep=None), expected_reset_count=0)
         assert await apply(store, end)
+
+    async def test_a_change_decided_for_one_wait_is_not_written_after_another_has_begun(self, store: Store) -> None:
+        record, waits = await enqueue(store), [Waiting("signal", name) for name in ("a", "b")]
+        assert await apply(store, change(record, state=State.BLOCKED, waiting_for=waits[0]))
+        ready = Patch(state=State.QUEUED)
+        for wait, done in ((waits[1], False), (waits[0], True), (waits[0], False)):
+            change_ = Change(record.id, State.BLOCKED, record.fence, ready, expected_waiting_for=wait)
+            assert await apply(store, change_) is done
 
 
 class TestDelete(Topic):

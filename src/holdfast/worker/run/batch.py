@@ -106,7 +106,9 @@ class _Share:
         if self.part.done():
             return
         if isinstance(part, StopIteration):  # a future cannot carry it
-            part = RuntimeError(f"the batch task returned or raised {part!r}: use another exception")
+            part = RuntimeError(
+                f"the batch task returned or raised {part!r}, which asyncio cannot pass on: use another exception"
+            )
         if isinstance(part, BaseException):
             self.part.set_exception(part)
         else:

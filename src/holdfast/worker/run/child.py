@@ -22,8 +22,9 @@ from typing import Any
 import msgspec
 
 from ...app import Holdfast, parts_of
-from ...core.clock import Clock
+from ...core.clock import Clock, fresh_entropy
 from ...core.errors import StoreUnavailable
+from ...core.job import Record
 from ...core.lifecycle import Outcome
 from ...core.operations import Note, Settlement
 from ...loading import load_address
@@ -38,7 +39,7 @@ from ...tasks.context import Context
 from ..progress_writer import ProgressWriter
 from . import explain
 from .injection import injected
-from .line import Answer, Broken, Done, Load, Log, Start, Stop, ToChild, WriteNote, frame, next_frame
+from .line import Answer, Broken, Completed, Done, Load, Log, Start, Stop, ToChild, WriteNote, frame, next_frame
 
 
 class Line:
@@ -78,8 +79,8 @@ class Line:
         self._writer.write(frame(WriteNote(self._number, note)))
         return await waiter
 
-    def log(self, message: Log) -> None:
-        """Send a log record. May be called from any thread."""
+    def send(self, message: Log | Completed) -> None:
+        """Send a message. May be called from any thread."""
         self.loop.call_soon_threadsafe(self._write, frame(message))
 
     def _write(self, data: bytes) -> None:
@@ -120,7 +121,7 @@ class _Forward(logging.Handler):
         message = record.getMessage()
         if record.exc_info:
             message += "\n" + logging.Formatter().formatException(record.exc_info)
-        self._line.log(Log(record.name, record.levelno, message, fields))
+        self._line.send(Log(record.name, record.levelno, message, fields))
 
 
 class _Stopped(BaseException):
@@ -137,7 +138,7 @@ def run(app: Holdfast, line: Line, start: Start) -> Outcome:
         task = registry.of_job(record.task, record.codec)
         args, kwargs = bind(task, record.payload)
         accepting = False
-        notes = _notes(clock, line, start, _completion(parts, start))
+        notes = _notes(clock, line, start, _completion(parts, line, start))
         context = line.context = asyncio.run_coroutine_threadsafe(notes, line.loop).result().context(record)
         if task.arguments.takes_context:
             args = (context, *args)
@@ -175,19 +176,26 @@ async def _notes(clock: Clock, line: Line, start: Start, completion: Completion 
     return ProgressWriter(line.note, lambda: (start.max_payload, start.max_output), clock, completion)
 
 
-def _completion(parts: Parts, start: Start) -> Completion | None:
+def _completion(parts: Parts, line: Line, start: Start) -> Completion | None:
     success, store = start.success, parts.runtime.store
     if success is None or not isinstance(store, Transacting):
         return None
-    sibling = _Sibling(store.sibling, blocking_transactions=store.blocking_transactions)
-    return Completion(sibling, lambda _: success, parts.registry.encode_result, lambda: start.max_payload)
+    sibling = _Sibling(store.sibling, line, blocking_transactions=store.blocking_transactions)
+    entropy = fresh_entropy()
+
+    def own(_: Record) -> Settlement:
+        """The settlement for one block: with the nonce of an earlier one, it would pass for a repeat of that."""
+        return msgspec.structs.replace(success, nonce=entropy.token())
+
+    return Completion(sibling, own, parts.registry.encode_result, lambda: start.max_payload)
 
 
 class _Sibling:
-    """The app's store, opened for one transaction, on the loop of the job."""
+    """The app's store, opened for one transaction, on the loop of the job. The worker learns of its commit at once."""
 
-    def __init__(self, make: Callable[[], Store], *, blocking_transactions: bool) -> None:
+    def __init__(self, make: Callable[[], Store], line: Line, *, blocking_transactions: bool) -> None:
         self._make = make
+        self._line = line
         self.blocking_transactions = blocking_transactions
 
     @contextlib.asynccontextmanager
@@ -198,6 +206,7 @@ class _Sibling:
         try:
             async with store.transaction(end) as connection:
                 yield connection
+            self._line.send(Completed())
         finally:
             await store.close()
 
@@ -257,7 +266,7 @@ def main() -> None:
             os._exit(143)
         _flush()
         traces.flush()
-        line.end(Done(outcome, line.context is not None and line.context.completed), line.context)
+        line.end(Done(outcome), line.context)
         line.context = None
 
 

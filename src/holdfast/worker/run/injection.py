@@ -237,7 +237,9 @@ def _in_thread(fn: Callable[[], Any]) -> concurrent.futures.Future[Any]:
         try:
             answer.set_result(fn())
         except StopIteration as raised:  # a future cannot carry it
-            error = RuntimeError(f"raised {raised!r}: raise another exception")
+            error = RuntimeError(
+                f"the dependency raised {raised!r}, which asyncio cannot pass on: raise another exception"
+            )
             error.__cause__ = raised
             answer.set_exception(error)
         except BaseException as error:  # noqa: BLE001  # passed on

@@ -19,7 +19,7 @@ from ..processes import process_table
 from ..processes.output import Printer
 from ..processes.tree import SHORT_TERM_GRACE, TERM_GRACE, Ending, Tree, unhindered
 from .explain import Ended
-from .line import Answer, Broken, Done, Load, Log, Start, Stop, ToWorker, WriteNote, frame, next_frame
+from .line import Answer, Broken, Completed, Done, Load, Log, Start, Stop, ToWorker, WriteNote, frame, next_frame
 from .run import Run
 
 if TYPE_CHECKING:
@@ -69,10 +69,11 @@ class Child:
         while (data := await next_frame(reader)) is not None:
             message = decode(data)
             if isinstance(message, Done):
-                if self._context is not None:
-                    self._context.completed = message.completed
                 if not self._done.done():
                     self._done.set_result(message.outcome)
+            elif isinstance(message, Completed):
+                if self._context is not None:
+                    self._context.completed = True
             elif isinstance(message, WriteNote):
                 self._loop.create_task(self._note(message)).add_done_callback(lambda task: task.exception())
             elif isinstance(message, Log):

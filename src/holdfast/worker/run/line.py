@@ -63,11 +63,14 @@ class Log(msgspec.Struct, tag=True):
     fields: dict[str, Any]
 
 
+class Completed(msgspec.Struct, tag=True):
+    """From the child: the success of the claim is stored; its code may run on."""
+
+
 class Done(msgspec.Struct, tag=True):
-    """From the child: the outcome of the claim. `completed`: its success is stored already."""
+    """From the child: the outcome of the claim."""
 
     outcome: Outcome
-    completed: bool = False
 
 
 class Broken(msgspec.Struct, tag=True):
@@ -78,7 +81,7 @@ class Broken(msgspec.Struct, tag=True):
 
 
 ToChild = Load | Start | Stop | Answer
-ToWorker = WriteNote | Log | Done | Broken
+ToWorker = WriteNote | Log | Completed | Done | Broken
 _encode = msgspec.msgpack.encode
 
 

@@ -93,7 +93,9 @@ class Threads:
                 value = context.run(fn, *args, **kwargs)
             except (StopIteration, GeneratorExit) as raised:
                 # A future cannot carry these: the waiting coroutine would take them for its own end.
-                error = RuntimeError(f"the task raised {raised!r}: raise another exception")
+                error = RuntimeError(
+                    f"the task raised {raised!r}, which asyncio cannot pass on: raise another exception"
+                )
                 error.__cause__ = raised
             except BaseException as raised:  # noqa: BLE001  # whatever user code raises ends that one job
                 error = raised

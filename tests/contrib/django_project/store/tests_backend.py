@@ -101,6 +101,21 @@ class Running(TransactionTestCase):
         with self.assertRaises(TaskResultDoesNotExist):
             await tasks.mail.aget_result("unknown")
 
+    def test_receivers_of_an_async_task_make_queries_or_are_async(self):
+        def receive(task_result, **_):
+            Order.objects.create(item=task_result.status)
+
+        async def receive_async(task_result, **_):
+            await Order.objects.acreate(item=f"async {task_result.status}")
+
+        for receiver in (receive, receive_async):
+            for signal in (task_started, task_finished):
+                signal.connect(receiver, weak=False)
+                self.addCleanup(signal.disconnect, receiver)
+        self.assertEqual(self.ran(tasks.mail.enqueue(self.order.pk)).errors, [])
+        wanted = {"lamp", "RUNNING", "SUCCESSFUL", "async RUNNING", "async SUCCESSFUL"}
+        self.assertEqual(set(Order.objects.values_list("item", flat=True)), wanted)
+
     def test_an_error_keeps_its_class_and_its_traceback(self):
         result = self.ran(tasks.refuse.enqueue(1))
         self.assertEqual(result.status, "FAILED")

@@ -33,6 +33,7 @@ class Urls(SimpleTestCase):
                 "postgresql://a%40b:p%3A%2F%3F%23%25@db:5433/s%20p",
             ),
             "socket": ({"NAME": "shop", "HOST": "/run/pg", "PORT": "5"}, "postgresql:///shop?host=%2Frun%2Fpg&port=5"),
+            "IPv6": ({"NAME": "shop", "HOST": "::1", "PORT": "5"}, "postgresql://[::1]:5/shop"),
             "options": (
                 {"NAME": "shop", "HOST": "db", "OPTIONS": {"sslmode": "require", "pool": True, "isolation_level": 3}},
                 "postgresql://db/shop?sslmode=require",

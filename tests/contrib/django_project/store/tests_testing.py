@@ -3,6 +3,7 @@
 import threading
 
 from django.db import transaction
+from django.db.models.signals import post_delete
 from django.test import TestCase, TransactionTestCase, override_settings
 
 from holdfast import JobFailed
@@ -95,6 +96,17 @@ class OnABench(TestCase):
                 assert_not_enqueued(tasks.count)
             assert_enqueued(tasks.count, "lamp")
             assert_not_enqueued(tasks.count, "lost")
+
+    def test_jobs_of_a_block_without_savepoint_are_enqueued(self):
+        def receive(**_):
+            tasks.count.sync.enqueue("lamp")
+
+        order = Order.objects.create(item="lamp")
+        with bench():
+            post_delete.connect(receive, sender=Order)
+            self.addCleanup(post_delete.disconnect, receive, sender=Order)
+            order.delete()  # calls the receiver in such a block
+            assert_enqueued(tasks.count, "lamp")
 
 
 class OnABenchWithCommits(TransactionTestCase):

@@ -65,6 +65,28 @@ class Transactions(TransactionTestCase):
     def test_without_a_transaction_a_job_is_stored_at_once(self):
         self.assertEqual(tasks.count.sync.enqueue("lamp").job().state, "queued")
 
+    def test_without_autocommit_a_job_is_part_of_the_open_transaction(self):
+        if not current().in_database:
+            return  # Django has no on_commit without autocommit
+        transaction.set_autocommit(False)
+        self.addCleanup(transaction.set_autocommit, True)
+        tasks.count.sync.enqueue("lost")
+        transaction.rollback()
+        self.assertEqual(self.stored(), 0)
+        tasks.count.sync.enqueue("lamp")
+        transaction.commit()
+        self.assertEqual(self.stored(), 1)
+
+    def test_a_transaction_that_will_roll_back_takes_no_job(self):
+        if not current().in_database:
+            return  # Django discards what waits for the commit
+        with transaction.atomic():
+            with self.assertRaises(Undo), transaction.atomic(savepoint=False):
+                raise Undo
+            with self.assertRaises(transaction.TransactionManagementError):
+                tasks.count.sync.enqueue("lamp")
+        self.assertEqual(self.stored(), 0)
+
     def test_a_flow_is_stored_after_the_commit(self):
         flow = Flow()
         flow.add(tasks.count, "lamp")

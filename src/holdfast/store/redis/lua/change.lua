@@ -93,6 +93,9 @@ local function change_one(wanted)
   if wanted.reset_count and (mutable.reset_count or 0) ~= wanted.reset_count then
     return 0
   end
+  if wanted.waiting_for and mutable.waiting_for ~= wanted.waiting_for then
+    return 0
+  end
   local _, queue, task, _, its_key = words(body)
   if wanted.task and wanted.task ~= task then
     return 0

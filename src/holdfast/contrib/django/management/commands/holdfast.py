@@ -44,7 +44,8 @@ def _command(given: list[str], program: str) -> None:
     name = f"{Path(program).name} holdfast"
     if any(one.partition("=")[0] == "--url" for one in given):
         raise ConfigError(
-            f"`{name}` uses the store of the Django settings; to use another store, run `holdfast` itself with --url"
+            f"`{name}` does not take --url: it uses the store of the Django settings. For another store, run `holdfast`"
+            " itself with --url"
         )
     _share_path(str(Path(program).resolve().parent))
     own = any(one.partition("=")[0] in ("-A", "--app") for one in given)
