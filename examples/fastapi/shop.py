@@ -8,14 +8,14 @@ import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException
 from fastapi.security import HTTPBasic, HTTPBasicCredentials
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from holdfast import Holdfast, Worker
+from holdfast import Holdfast, JobNotFound, Worker
 from holdfast.contrib.fastapi import HoldfastDep, dashboard, lifespan
 
 URL = os.environ.get("SHOP_URL", "sqlite+aiosqlite:///shop.db")
@@ -84,5 +84,10 @@ async def order(item: str, session: SessionDep) -> dict[str, str | int]:
 
 
 @web.get("/jobs/{job_id}")
-async def state(job_id: str, queue: HoldfastDep) -> str:
-    return (await queue.job(job_id)).state
+async def job(job_id: str, queue: HoldfastDep) -> dict[str, Any]:
+    """Whether an order is confirmed."""
+    try:
+        found = await queue.job(job_id)
+    except JobNotFound:
+        raise HTTPException(404) from None
+    return {"state": found.state, "result": found.result}

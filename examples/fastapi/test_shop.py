@@ -22,7 +22,11 @@ def test_an_order_is_confirmed(client, holdfast_bench):
     placed = client.post("/orders", params={"item": "lamp"}).json()
     assert_enqueued(shop.confirm, order_id=placed["order"])
     holdfast_bench.work()
-    assert client.get(f"/jobs/{placed['job']}").json() == "succeeded"
+    assert client.get(f"/jobs/{placed['job']}").json() == {"state": "succeeded", "result": "confirmed order 1"}
+
+
+def test_an_unknown_job_is_not_found(client):
+    assert client.get("/jobs/unknown").status_code == 404
 
 
 def test_a_rejected_order_has_no_job(client):

@@ -40,19 +40,40 @@ def test_checks_report_missing_tables_and_migrate_creates_them(tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"URI": "x"}, "has no 'URI': its keys are URL, DATABASE"),
+        ({"URI": "x"}, "has no 'URI': did you mean 'URL'? Its keys are URL, DATABASE"),
+        ({"max_attempts": 3}, "has no 'max_attempts': its keys are URL, DATABASE"),
+        ({"IMMEDIATE": "yes"}, "HOLDFAST['IMMEDIATE'] is not valid: "),
         ({"DATABASE": "other"}, "'other', which is not in DATABASES: name one of default"),
         ({"SETTINGS": {"max_attempts": "many"}}, "max_attempts"),
         ({"URL": "mysql://x"}, "there is no store for the scheme 'mysql'"),
-        ({"URL": 5}, "the setting HOLDFAST is not valid: "),
+        ({"IMPORTS": ["a", 5]}, "HOLDFAST['IMPORTS'] is not valid: "),
         ({"URL": "memory://", "PARAMETERS": {"a": 1}}, "HOLDFAST['PARAMETERS'] belong to the URL of the database"),
     ],
 )
 @pytest.mark.extended
-def test_a_check_reports_wrong_settings(given, said):
-    answer = Project(STORE_HOLDFAST=json.dumps(given)).manage("check", code=1)
+def test_a_check_reports_wrong_settings_though_the_urls_import_tasks(given, said, tmp_path):
+    (tmp_path / "with_urls.py").write_text("from store.settings import *\nROOT_URLCONF = 'urls'\n")
+    (tmp_path / "urls.py").write_text("from store.tasks import app\nurlpatterns = []\n")
+    project = Project(STORE_HOLDFAST=json.dumps(given))
+    answer = project.manage("check", "--settings=with_urls", f"--pythonpath={tmp_path}", code=1)
     assert "holdfast.E001" in answer
     assert said in answer
+    assert "Traceback" not in answer
+
+
+def test_an_app_with_wrong_settings_says_so_when_it_is_used():
+    project = Project(STORE_HOLDFAST=json.dumps({"SETTINGS": {"max_attempts": "many"}}))
+    answer = project.run("-c", "import django; django.setup()\nfrom store.tasks import *; app.sync.stats()", code=1)
+    assert "ConfigError: max_attempts" in answer
+
+
+@pytest.mark.parametrize("installed", ["[]", pytest.param("['holdfast']", marks=pytest.mark.extended)])
+def test_a_project_without_the_django_app_is_told_the_line_to_add(installed):
+    code = (
+        "import django\nfrom django.conf import settings\nfrom holdfast.contrib.django import get_app\n"
+        f"settings.configure(INSTALLED_APPS={installed})\ndjango.setup()\nget_app()"
+    )
+    assert "add 'holdfast.contrib.django' to INSTALLED_APPS" in Project().run("-c", code, code=1)
 
 
 @pytest.mark.extended

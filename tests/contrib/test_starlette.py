@@ -16,7 +16,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from holdfast import ConfigError, Holdfast
+from holdfast import ConfigError, Holdfast, Worker
 from holdfast.contrib.starlette import Dashboard, lifespan
 from holdfast.testing import on_memory
 
@@ -55,6 +55,18 @@ def test_the_dashboard_is_mounted_behind_a_guard(guard, refusal):
         assert client.get("/queue/v1/stats").json()["counts"]["queued"] == 0
         evil = client.post("/queue/v1/queues/default/pause", headers={"Origin": "http://evil.example"})
         assert evil.json()["type"] == "urn:holdfast:problem:wrong-origin"
+
+
+@pytest.mark.parametrize("worker", [True, "Worker", Worker(Holdfast("memory://"))])
+def test_a_worker_instead_of_its_class_is_refused(worker):
+    with pytest.raises(ConfigError, match="write worker=Worker"):
+        lifespan(Holdfast("memory://"), worker=worker)
+
+
+def test_a_lifespan_without_its_app_is_refused():
+    web = TestClient(Starlette(lifespan=lifespan))
+    with pytest.raises(ConfigError, match=r"write lifespan=lifespan\(queue\)"), web:
+        pass
 
 
 def test_a_guard_that_returns_no_response_refuses():

@@ -36,6 +36,7 @@ def lifespan(
     `worker`: makes a worker that runs jobs in this process, such as `Worker` or `partial(Worker, concurrency=5)`. It
     starts after your own lifespans and stops before they end. Under `holdfast.testing.on_memory` it does not start.
     """
+    _check(queue, worker)
 
     @asynccontextmanager
     async def life(application: Any) -> AsyncGenerator[dict[str, Any]]:
@@ -49,6 +50,19 @@ def lifespan(
             yield {**state, "holdfast": queue}
 
     return life
+
+
+def _check(queue: object, worker: object) -> None:
+    if not isinstance(queue, Holdfast):
+        raise ConfigError(
+            f"lifespan(…) needs your Holdfast app, not {queue!r:.100}: write lifespan=lifespan(queue), and your own"
+            " lifespans after the app"
+        )
+    if worker is not None and (isinstance(worker, Worker) or not callable(worker)):
+        raise ConfigError(
+            f"worker= is {worker!r:.100}, but takes what makes a worker: write worker=Worker, or worker=partial(Worker,"
+            " concurrency=5)"
+        )
 
 
 @asynccontextmanager

@@ -22,7 +22,8 @@ _making = threading.RLock()
 def get_app() -> Holdfast:
     """The app of this process, made from the Django settings at the first call; tasks may be declared on it at import.
 
-    Needs configured settings, but no loaded apps. The store is found at the first use.
+    Needs configured settings, but no loaded apps. The store is found at the first use, and wrong settings are reported
+    by `manage.py check`, or then.
     """
     found = made_app()
     if found is None:

@@ -25,9 +25,9 @@ class HoldfastConfig(AppConfig):
         post_migrate.connect(_migrate, sender=self, dispatch_uid="holdfast.migrate")
         checks.register()
         if (app := made_app()) is not None:
-            from .process_app import discover
+            from .process_app import configure
 
-            discover(app)
+            configure(app)
 
 
 def _reconfigure(setting: str, **_: object) -> None:

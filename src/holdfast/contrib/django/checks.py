@@ -87,4 +87,4 @@ def check_tables(databases: Sequence[str] | None = None, **_: object) -> list[ch
     if not versions:
         return []
     what = f"tables of Holdfast are missing or old: schema version {', '.join(map(str, versions))} is not applied"
-    return [checks.Warning(what, hint="Run `manage.py migrate`.", id="holdfast.W003")]
+    return [checks.Warning(what, hint="`manage.py migrate` creates and updates them.", id="holdfast.W003")]

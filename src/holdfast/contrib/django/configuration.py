@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from django.db import connections
 
 from ...core.errors import ConfigError
 
-NAMES = ("URL", "DATABASE", "PARAMETERS", "SETTINGS", "IMPORTS", "IMMEDIATE")
 PASSED_ON = frozenset({
     "sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "passfile", "application_name", "options",
     "target_session_attrs", "service", "servicefile", "connect_timeout",
@@ -109,18 +109,25 @@ def current() -> Configuration:
     given = getattr(settings, "HOLDFAST", {})
     if not isinstance(given, dict):
         raise ConfigError(f"the setting HOLDFAST must be a dict, not {given!r:.100}")
-    if unknown := given.keys() - set(NAMES):
-        raise ConfigError(
-            f"the setting HOLDFAST has no {', '.join(sorted(map(repr, unknown)))}: its keys are {', '.join(NAMES)};"
-            " settings such as max_attempts are in HOLDFAST['SETTINGS']"
-        )
-    try:
-        made = msgspec.convert({name.lower(): value for name, value in given.items()}, Configuration)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"the setting HOLDFAST is not valid: {error}") from None
+    made = Configuration(**{str(name).lower(): _checked(name, value) for name, value in given.items()})
     if made.url is not None and made.parameters:
         raise ConfigError("HOLDFAST['PARAMETERS'] belong to the URL of the database: add them to HOLDFAST['URL']")
     return made
+
+
+def _checked(name: str, value: object) -> Any:
+    kinds = {one.name.upper(): one.type for one in msgspec.structs.fields(Configuration)}
+    if name not in kinds:
+        close = get_close_matches(str(name).upper(), kinds, 1)
+        hint = f"did you mean {close[0]!r}? Its" if close else "its"
+        raise ConfigError(
+            f"the setting HOLDFAST has no {name!r}: {hint} keys are {', '.join(kinds)};"
+            " settings such as max_attempts are in HOLDFAST['SETTINGS']"
+        )
+    try:
+        return msgspec.convert(value, kinds[name])
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"HOLDFAST[{name!r}] is not valid: {error}") from None
 
 
 def postgres_url(database: Mapping[str, Any]) -> str:

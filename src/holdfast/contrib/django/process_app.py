@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
 from ...app import Holdfast, parts_of
+from ...core.errors import ConfigError
 from . import configuration
 from .connections import around_call
 from .transactions import find_transaction
@@ -18,6 +20,8 @@ _immediate = ExitStack()
 
 def make() -> Holdfast:
     """An app with the store and the settings of the project. Its tasks see fresh database connections."""
+    if apps.apps_ready and not apps.is_installed(__package__):
+        raise ConfigError(f"Holdfast is not installed in this Django project: add {__package__!r} to INSTALLED_APPS")
     app = Holdfast()
     app.around_call.append(around_call)
     configure(app)
@@ -28,17 +32,31 @@ def configure(app: Holdfast) -> None:
     """Take the settings of the project."""
     configuration.current.cache_clear()
     _immediate.close()
-    found, parts = configuration.current(), parts_of(app)
-    parts.configure(found.find_url, found.settings)
+    parts = parts_of(app)
     parts.enqueue.find_transaction = find_transaction
+    try:
+        found = configuration.current()
+        parts.configure(found.find_url, found.settings)
+    except ConfigError as error:  # modules with tasks can be imported, so that `manage.py check` can report it
+        parts.configure(_refuse(str(error)), {})
+        return
     if found.immediate:
         from .test import immediately  # late: only tests need it
 
         _immediate.enter_context(immediately(app))
-    discover(app)
+    _discover(app)
 
 
-def discover(app: Holdfast) -> None:
+def _refuse(message: str) -> Callable[[], str]:
+    """Finds no store: each use of the app raises the error."""
+
+    def find_url() -> str:
+        raise ConfigError(message)
+
+    return find_url
+
+
+def _discover(app: Holdfast) -> None:
     """Add the modules that define tasks: those in the settings, and `tasks.py` of every installed app."""
     parts, names = parts_of(app), list(configuration.current().imports)
     if apps.apps_ready:
