@@ -282,7 +282,7 @@ def test_shell_jobs_get_the_variables_of_pass_env(terminal):
         terminal("worker", "start", "--foreground", "--drain", *options)
         assert terminal.printed(id) == printed
     output = terminal("worker", "start", "--pass-env", "PGPASSWORD=hunter2", code=2)
-    assert "names of variables" in output
+    assert "names of environment variables" in output
     assert "hunter2" not in output
 
 

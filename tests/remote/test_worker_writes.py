@@ -115,7 +115,7 @@ async def test_a_worker_has_no_flow_cancelled_or_deleted(store, left):
 
 async def test_a_flow_grows_by_one_job_at_a_time(store):
     assert await store.put_record("flow:f", "jobs", b"1", 0)
-    with pytest.raises(InvalidJob, match="it has 1 jobs, so 3 cannot be the next"):
+    with pytest.raises(InvalidJob, match="its number of jobs cannot change from 1 to 3"):
         await store.put_record("flow:f", "jobs", b"3")
 
 
