@@ -106,7 +106,7 @@ async def test_heartbeats_notes_and_sweeps_do_not_wait_for_an_open_transaction(a
             await leave.wait()
 
     handle = await pay.enqueue()
-    async with working(app) as worker:
+    async with working(app, lease=3600) as worker:  # its next heartbeat, which would notice the cancellation, is far
         await inside.wait()
         store = session_of(app).store
         record = (await store.get([handle.id]))[0]
