@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import signal
@@ -33,7 +34,8 @@ def test_checks_report_missing_tables_and_migrate_creates_them(tmp_path):
     assert not (tmp_path / "shop.sqlite3").exists()  # a check creates nothing
     project.manage("migrate", "--skip-checks")
     assert "holdfast.W003" not in project.manage("check", "--database", "default")
-    tables = {name for (name,) in sqlite3.connect(tmp_path / "shop.sqlite3").execute("SELECT name FROM sqlite_master")}
+    with contextlib.closing(sqlite3.connect(tmp_path / "shop.sqlite3")) as own:
+        tables = {name for (name,) in own.execute("SELECT name FROM sqlite_master")}
     assert {"holdfast_job", "store_order"} <= tables
 
 
