@@ -21,12 +21,15 @@ from pathlib import Path
 
 import pytest
 
+from support.ports import free_port
+
 ROOT = Path(__file__).parent.parent
 TIME_LIMIT = 60.0
 
 FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<ticks>`{3,})(?P<language>[\w-]*)[ \t]*(?P<remark>[^`]*)")
 NAMED = re.compile(r"# ([\w/-]+\.py)\n")
 SKIPPED = re.compile(r"no-run: \S")
+PORT = re.compile(r"--port (\d+)")
 
 
 @dataclass
@@ -95,6 +98,13 @@ def session_of(text: str) -> tuple[str, list[str]]:
     return "\n".join(["set -e", *commands, ""]), promised
 
 
+def on_free_ports(text: str) -> str:
+    """The block with a free port in place of each that its commands name: two checkouts may be tested at once."""
+    for port in set(PORT.findall(text)):
+        text = re.sub(rf"\b{port}\b", str(free_port()), text)
+    return text
+
+
 def missing_line(promised: list[str], printed: str) -> str | None:
     """The first promised line that does not follow the ones before it."""
     rest = iter(printed.splitlines())
@@ -140,7 +150,7 @@ def check(snippet: Snippet, folder: Path) -> None:
         program.write_text(snippet.text, encoding="utf-8")
         run([sys.executable, str(program)], folder)
     else:
-        script, promised = session_of(snippet.text)
+        script, promised = session_of(on_free_ports(snippet.text))
         printed = run(["bash", "-c", script], folder)
         missing = missing_line(promised, printed)
         assert missing is None, f"not in the output, or not in this order: {missing!r}\n{printed}"

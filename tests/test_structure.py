@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support import figures
+from support import figures, structure
 
 PACKAGE = {
     "app.py": """
@@ -110,3 +110,18 @@ def test_constants_and_positions_in_lua_are_counted(package: Path):
 
 def test_lines_are_counted_with_and_without_what_is_not_code(package: Path):
     assert figures.lines([package / "worker" / "run.py"]) == (15, 13, 12)
+
+
+MISSED = {
+    "files that name the stored field `changed_at`",
+    "files that name the stored field `saves`",
+    "lines of Python without `testing/`",
+}
+
+
+@pytest.mark.extended
+def test_no_other_figure_of_this_package_misses_its_target():
+    missed = {
+        figure["name"]: figure["details"] for figure in structure.measured(structure.ROOT) if structure.missed(figure)
+    }
+    assert {name: details for name, details in missed.items() if name not in MISSED} == {}

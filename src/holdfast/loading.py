@@ -166,6 +166,9 @@ def _user_lines(error: Exception) -> list[str]:
     import sysconfig  # late: only for mistakes
     import traceback
 
-    others = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parent), "<frozen")
-    frames = traceback.extract_tb(error.__traceback__)
-    return [f"{one.filename}, line {one.lineno}: {one.line}" for one in frames if not one.filename.startswith(others)]
+    others = {*map(Path, map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))), Path(__file__).parent}
+    return [
+        f"{frame.filename}, line {frame.lineno}: {frame.line}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if (file := Path(frame.filename)).is_absolute() and others.isdisjoint(file.parents)  # `<frozen …>` is relative
+    ]

@@ -31,11 +31,13 @@ PARSED = re.compile(r"\b(waiting_for|waiting_for|error|exc|exception|reason|mess
 ONE_PARSER = ("core/waiting.py",)
 """The one place that writes and reads what a job waits for as text."""
 FORMATS = {
-    "a URL, a host or an address": r"(url|scheme|base|endpoint|path)\.startswith|^_?address\.|host\.|^ours\.|'/'\)$",
+    "a URL, a host or an address": r"(url|scheme|base|endpoint|path)\.startswith|^_?address\.|host\.|^ours\.|'/'\)$"
+    r"|'file:'",
     "a name in Python, a module or a file": r"^(name|file|part|error\.name|spec\.name|module_name|id|\(module_name)"
     r"\b.*(with\(.*(\.py|__main__|'_'|'\.'|_OWN_FOLDER|error\.name)|\.py)|rpartition\(':'\)\[0\]\.endswith\('\.py'\)",
     "a path of a file system": r"^folder\.startswith|^quote|^whole\.",
-    "an HTTP header, a route or a problem type of the protocol": r"'W/'|'/v1'|problem\.type",
+    "an HTTP header, a route or a problem type of the protocol": r"'W/'|'/v1'|problem\.type|EVENTS"
+    r"|CSRF_HEADER_NAME",
     "a line of /proc, of a child process or of a stream": r"b'pid |b'\\n'|mark_of\(|entry\.startswith\(prefix\)",
     "a cron line": r"^(minute|hour)\.startswith\('\*'\)",
     "the format of an engine's own keys, values and messages": r"b'\\x00'|_PLAIN|_OWN\b|_LOG|_MARK|MAGIC|DAMAGED_ID"
@@ -126,9 +128,16 @@ def _parents(package: Path) -> dict[Class, list[Class]]:
             if Class(source, alias.name) in known
         }
         bases = parents.setdefault(Class(module, node.name), [])
-        for name in map(named, node.bases):
+        foreign = {
+            alias.name for each in ast.walk(trees[module]) if isinstance(each, ast.Import) for alias in each.names
+        }
+        for base in node.bases:
+            name = named(base)
             here = Class(module, name)
-            bases.append(here if here in known else given.get(name) or first.get(name) or Class("", name))
+            if isinstance(base, ast.Attribute) and named(base.value) in foreign:  # such as sqlite3.Connection
+                bases.append(Class("", name))
+            else:
+                bases.append(here if here in known else given.get(name) or first.get(name) or Class("", name))
     return parents
 
 

@@ -23,8 +23,8 @@ from ...core.errors import HoldfastError, JobNotFound
 from ...core.job import TERMINAL, State
 from ...http.job_policy import JobPolicy
 from ...store.group_commit import guard
-from . import get_app
 from .models import Job
+from .process_app import get_app
 
 PER_PAGE = 50
 """Jobs on a page of the list."""

@@ -7,7 +7,7 @@ from django.core.signals import setting_changed
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 
-from . import made_app
+from .current_app import made_app
 
 
 class HoldfastConfig(AppConfig):

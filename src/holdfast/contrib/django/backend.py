@@ -16,7 +16,6 @@ from ...core.errors import ConfigError, InvalidJob, JobNotFound
 from ...tasks.options import JOB_OPTIONS, TASK_OPTIONS
 from ...tasks.task import Task as HoldfastTask
 from ...views import Job
-from . import get_app
 from .compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -28,6 +27,7 @@ from .compat import (
 )
 from .configuration import current
 from .functions import task_function
+from .process_app import get_app
 from .results import meta_of, result_of
 
 KNOWN = {*TASK_OPTIONS, *JOB_OPTIONS} - {"name", "payload", "codec", "batch", "wait", "queue", "priority", "at"}

@@ -12,8 +12,8 @@ from asgiref.sync import SyncToAsync
 from django.db import connections
 
 from ...core.url import split
-from . import made_app
 from .configuration import current
+from .current_app import made_app
 
 if TYPE_CHECKING:
     from ...tasks.task import Task  # which most commands of `manage.py` do not need

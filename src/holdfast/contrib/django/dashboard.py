@@ -25,7 +25,7 @@ from ...app import Holdfast
 from ...core.errors import SERVER, requires
 from ...http import asgi
 from ...http.problems import FORBIDDEN, Refused
-from . import get_app
+from .process_app import get_app
 
 with requires("the dashboard", "server", *SERVER):
     from ...http.call import ROLES, problem

@@ -1,7 +1,8 @@
-"""Makes the app of a Django process, and configures it again when a test changes the settings."""
+"""The app of a Django process: makes it, and configures it again when a test changes the settings."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -12,13 +13,30 @@ from ...app import Holdfast, parts_of
 from ...core.errors import ConfigError
 from . import configuration
 from .connections import around_call
+from .current_app import keep, made_app
 from .transactions import find_transaction
 
 _immediate = ExitStack()
 """The inline mode, while the setting IMMEDIATE is on."""
 
 
-def make() -> Holdfast:
+_making = threading.RLock()
+
+
+def get_app() -> Holdfast:
+    """The app of this process, made from the Django settings at the first call; tasks may be declared on it at import.
+
+    Needs configured settings, but no loaded apps. The store is found at the first use, and wrong settings are reported
+    by `manage.py check`, or then.
+    """
+    found = made_app()
+    if found is None:
+        with _making:
+            found = made_app() or keep(_make())
+    return found
+
+
+def _make() -> Holdfast:
     """An app with the store and the settings of the project. Its tasks see fresh database connections."""
     if apps.apps_ready and not apps.is_installed(__package__):
         raise ConfigError(f"Holdfast is not installed in this Django project: add {__package__!r} to INSTALLED_APPS")
@@ -41,7 +59,7 @@ def configure(app: Holdfast) -> None:
         parts.configure(_refuse(str(error)), {})
         return
     if found.immediate:
-        from .test import immediately  # late: only tests need it
+        from .immediate import immediately  # late: only tests need it
 
         _immediate.enter_context(immediately(app))
     _discover(app)

@@ -1,20 +1,19 @@
-"""Tests of Django projects: jobs run at once, or when the test says so, in the thread of the test."""
+"""Tests of Django projects: jobs run when the test says so, in the thread of the test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from asgiref.sync import async_to_sync
 from django.db import connections
 
 from ...app import Holdfast, parts_of
 from ...core.errors import ConfigError
-from ...testing import Bench, inline, on_memory
-from . import get_app
+from ...testing import Bench, on_memory
 from .configuration import current
-from .connections import around_call
+from .immediate import in_callers_thread
+from .process_app import get_app
 from .transactions import AfterCommit, OpenTransaction, find_transaction
 
 
@@ -31,35 +30,8 @@ def bench() -> Generator[Bench]:
             "HOLDFAST['IMMEDIATE'] is on, so that jobs run where they are enqueued: for a bench, switch it off with"
             " @override_settings(HOLDFAST={})"
         )
-    with on_memory(app) as made, _in_callers_thread(app), _observed(app):
+    with on_memory(app) as made, in_callers_thread(app), _observed(app):
         yield made
-
-
-@contextmanager
-def immediately(app: Holdfast) -> Generator[None]:
-    """While the block runs, every job runs where it is enqueued, in the thread and the transaction of its caller."""
-    with inline(app), _in_callers_thread(app):
-        yield
-
-
-@contextmanager
-def _in_callers_thread(app: Holdfast) -> Generator[None]:
-    """Run async functions in the thread of a blocking caller too, and leave its database connections open."""
-    registry = parts_of(app).registry
-    unpacked = registry.unpacked
-
-    def plain(task: Any, args: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...], bool]:
-        fn, args, is_async = unpacked(task, args)
-        return (async_to_sync(fn) if is_async else fn), args, False
-
-    hooks = app.around_call
-    vars(registry)["unpacked"] = plain
-    app.around_call = [hook for hook in hooks if hook is not around_call]
-    try:
-        yield
-    finally:
-        app.around_call = hooks
-        del vars(registry)["unpacked"]
 
 
 @contextmanager

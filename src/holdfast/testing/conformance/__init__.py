@@ -16,7 +16,7 @@ from importlib import import_module
 
 import pytest
 
-from .harness import Harness, ManualTimeHarness, RealTimeHarness
+from .harness import HARNESS_FEATURES, Harness, ManualTimeHarness, RealTimeHarness
 
 TOPICS = (
     "enqueue",
@@ -56,16 +56,21 @@ TOPICS = (
 # Before the topics are imported: pytest rewrites their assertions, as in test modules.
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS))
 
-from .topic import Topic, requires  # noqa: E402  see above
+from .topic import Topic, required_features, requires  # noqa: E402  see above
 
 
 def conformance_suite(harness: type[Harness]) -> type:
-    """A class of test classes, one per topic; bind it to a name that begins with Test."""
+    """A class of test classes, one per topic; bind it to a name that begins with Test.
+
+    Tests that need what the harness cannot do are left out; those that need a feature of the store are skipped.
+    """
+    lacking = HARNESS_FEATURES - harness.features
     topics: dict[str, type[Topic]] = {}
     for name in TOPICS:
         for value in list(vars(import_module(f".{name}", __name__)).values()):
             if isinstance(value, type) and issubclass(value, Topic) and value is not Topic:
-                topics[value.__name__] = type(value.__name__, (value,), {"harness_class": harness})
+                left_out = {test: None for test, made in vars(value).items() if lacking & required_features(made)}
+                topics[value.__name__] = type(value.__name__, (value,), {"harness_class": harness, **left_out})
     return type(f"Test{harness.__name__}", (), dict(topics))
 
 

@@ -10,6 +10,9 @@ from typing import ClassVar
 from ...store.protocol import Store
 from ..clock import ManualClock
 
+HARNESS_FEATURES = frozenset({"hints", "manual_time", "wall_jumps", "reboots", "write_count", "reliable_hints"})
+"""What `Harness.features` may contain; all other features are the store's own."""
+
 
 class Harness(ABC):
     """The location of a store, and all stores opened there during one test. `folder` is empty at first."""

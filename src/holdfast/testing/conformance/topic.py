@@ -16,13 +16,17 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 
 
 def requires(*features: str) -> Callable[[Test], Test]:
-    """Skip the test for stores and harnesses that lack one of these features."""
+    """This test is for stores and harnesses that have all of these features."""
 
     def mark(test: Test) -> Test:
         vars(test)["required_features"] = features
         return test
 
     return mark
+
+
+def required_features(test: object) -> frozenset[str]:
+    return frozenset(getattr(test, "required_features", ()))
 
 
 class Topic:
@@ -40,7 +44,6 @@ class Topic:
     @pytest_asyncio.fixture
     async def store(self, harness: Harness, request: pytest.FixtureRequest) -> Store:
         store = await harness.make()
-        wanted = frozenset(getattr(request.function, "required_features", ()))
-        if missing := wanted - store.features - harness.features:
+        if missing := required_features(request.function) - store.features - harness.features:
             pytest.skip(f"{store.name} has no {', '.join(sorted(missing))}")
         return store
