@@ -53,7 +53,7 @@ def test_a_task_of_the_application_has_its_options(terminal):
 BAD = {
     "not json": ("{", "invalid JSON"),
     "not an object": ("[1]", "a job must be a JSON object"),
-    "unknown key": ('{"comand": "x"}', "unknown key 'comand'"),
+    "unknown key": ('{"comand": "x"}', "unknown fields: 'comand'"),
     "no command": ('{"id": "x"}', "needs a 'command'"),
     "empty command": ('{"command": " "}', "needs a 'command'"),
     "both names": ('{"command": "x", "cmd": "y"}', "is given twice"),
@@ -131,7 +131,7 @@ def test_jobs_from_stdin(terminal):
 
 def test_one_invalid_line_and_no_job_of_the_file_is_stored(terminal):
     output = terminal("enqueue", "-", stdin='{"command": "x"}\n{"command": "x", "when": 1}\n', code=2)
-    assert "line 2: unknown key 'when'" in output
+    assert "line 2: the job has unknown fields: 'when'" in output
     assert terminal.states() == {}
 
 

@@ -190,7 +190,7 @@ async def test_what_would_wait_for_the_block_is_refused_in_it(app, sql):
         async with ctx.transaction() as connection:
             another = ctx.transaction()
             for write in (other.enqueue, lambda: ctx.checkpoint(1), lambda: app.cancel(ctx.job.id), another.__aenter__):
-                with pytest.raises(ConfigError, match="would wait for the end of the block") as error:
+                with pytest.raises(ConfigError, match="would wait for the block's end") as error:
                     await write()
                 refused.append(error)
             await other.using(connection=connection, id="inside").enqueue()

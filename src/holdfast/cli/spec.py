@@ -58,7 +58,9 @@ def call(app: Holdfast, given: dict[str, Any], where: str = "") -> Call[Any]:
 def _call(app: Holdfast, given: dict[str, Any]) -> Call[Any]:
     unknown = sorted(set(given) - set(KNOWN))
     if unknown:
-        raise InvalidJob(f"unknown key {', '.join(map(repr, unknown))}; known keys: {', '.join(KNOWN)}")
+        raise InvalidJob(
+            f"the job has unknown fields: {', '.join(map(repr, unknown))}; known fields: {', '.join(KNOWN)}"
+        )
     fields: dict[str, Any] = {}
     for key, value in given.items():
         name = ALIASES.get(key, key)

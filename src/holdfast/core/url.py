@@ -66,7 +66,12 @@ class Url(msgspec.Struct, frozen=True):
         """Raise ConfigError for an unknown parameter, listing those in `suggested`."""
         if unknown := sorted(set(self.options) - set(known)):
             # After a secret with an unescaped &, it may be a part of the secret.
-            named = "" if any(map(_SECRET.search, self.options)) else f" {', '.join(unknown)}"
+            hidden = any(map(_SECRET.search, self.options))
+            named = (
+                " (not shown: it may be part of a secret; write & in a secret as %26)"
+                if hidden
+                else f" {', '.join(unknown)}"
+            )
             listed = ", ".join(known if suggested is None else suggested)
             raise self.wrong(f"unknown parameter{named}" + (f"; known: {listed}" if listed else "; remove it"))
 

@@ -115,7 +115,7 @@ class Story:
                 continue
             self.seen[job.id] = now
             if job.task == "encode" and job.state == State.RUNNING and before is not None and job.fence > 1:
-                self.say(f"{name(job)} resumes in {job.pid} after checkpoint {job.checkpoint}", "bold green")
+                self.say(f"{name(job)} resumes in process {job.pid} after checkpoint {job.checkpoint}", "bold green")
             elif job.state == State.DEAD:
                 self.say(f"{name(job)} is dead after {job.attempt} attempts: {job.error}", "red")
             elif job.state == State.FAILED:

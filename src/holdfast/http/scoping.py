@@ -130,7 +130,7 @@ async def whole_queues(_: Call, scope: Scope, given: dict[str, Any]) -> None:
     """Whole queues, of which the handler omits those outside the scope; or the queue in the path."""
     if scope.tasks:
         raise Refused(
-            FORBIDDEN, f"this route concerns whole queues, but this token is only for {scope}; use another token"
+            FORBIDDEN, f"this route acts on whole queues, but this token is only for {scope}; use one without --task"
         )
     if "name" in given:
         _check_part(scope.covers_queue(given["name"]), scope, "queue", given["name"])
@@ -141,7 +141,7 @@ async def whole_task(_: Call, scope: Scope, given: dict[str, Any]) -> None:
     if scope.queues:
         raise Refused(
             FORBIDDEN,
-            f"this route concerns a task in all queues, but this token is only for {scope}; use another token",
+            f"this route acts on a task in all queues, but this token is only for {scope}; use one without --queue",
         )
     _check_part(scope.covers_task(given["name"]), scope, "task", given["name"])
 

@@ -248,8 +248,8 @@ class Context:
         """Raise ConfigError for a write that would wait for the end of the task's own transaction."""
         if self.in_transaction:
             raise ConfigError(
-                f"job {self._record.id}: nothing was written, because this write would wait for the end of the block of"
-                " ctx.transaction() that it is in; enqueue with the block's connection"
+                f"job {self._record.id}: nothing was written: this call is inside a ctx.transaction() block, and"
+                " would wait for the block's end; enqueue with the block's connection"
                 " (`task.using(connection=connection).enqueue(…)`), and do everything else before or after the block"
             )
 

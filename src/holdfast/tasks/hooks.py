@@ -67,8 +67,8 @@ class RunHooks:
             yield None
         else:
             raise ConfigError(
-                f"app.lifespan takes a generator function or one that returns a context manager, not one that returns"
-                f" {made!r:.100}"
+                f"app.lifespan: {getattr(self._lifespan, '__name__', self._lifespan)}() returned {made!r:.100}, not a"
+                " context manager; make it a generator function with one yield"
             )
 
     def wrapped(self, task: Task[..., Any], fn: Callable[..., Any], *, on_loop: bool) -> Callable[..., Any]:

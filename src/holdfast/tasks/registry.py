@@ -169,7 +169,7 @@ class Registry:
         except Exception as error:
             raise InvalidJob(
                 f"the codec of task {task.name!r} cannot encode the result of job {record.id}: {error}; the result was"
-                " not stored: give another one"
+                " not stored: return a value that the codec can encode"
             ) from error
 
     def _with_codec(self, record: Record) -> Task[..., Any] | None:

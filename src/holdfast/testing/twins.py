@@ -35,7 +35,7 @@ FREE_KEY = "free-"
 def same(what: str, ours: object, reference: object) -> None:
     """Raise AssertionError if the values differ."""
     if ours != reference:
-        raise AssertionError(f"{what}:\n  this store: {ours}\n  reference:  {reference}")
+        raise AssertionError(f"{what} differs:\n  this store: {ours}\n  reference:  {reference}")
 
 
 def must(truth: object, sentence: str) -> None:
