@@ -99,7 +99,10 @@ def _check_scope(call: Call, job: NewJob, what: str) -> None:
     scoping.check(call.access.scope, job.queue, job.task, what)
     for one in follow_ups.jobs_in(job.extra):
         if one.task.startswith(RESERVED):
-            raise InvalidJob(f"task {one.task!r} is internal to Holdfast: it cannot follow {what}")
+            raise InvalidJob(
+                f"task {one.task!r} is internal to Holdfast: it cannot be the follow-up of {what}; name another task in"
+                " on_success or on_dead"
+            )
         scoping.check(call.access.scope, one.queue, one.task, f"the follow-up of {what}")
 
 

@@ -216,7 +216,8 @@ def unpacking(key: str, data: bytes) -> Generator[None]:
 def _damaged(key: str, data: bytes, error: Exception) -> Damaged:
     return Damaged(
         f"object {key} of the bucket is damaged ({len(data)} bytes): {error}; nothing was written. Holdfast never"
-        " changes an object, so another program changed it: restore it from a backup or an earlier version"
+        " changes an object, so another program changed it: restore it from a backup or an earlier version; its key is"
+        " relative to the store's URL"
     )
 
 

@@ -100,7 +100,7 @@ def _called(
         return done.value
     finally:
         thread.end()
-    raise AssertionError("a call in a thread was suspended")
+    raise AssertionError("a plain function was suspended: this is an error of Holdfast, please report it")
 
 
 async def _plain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
