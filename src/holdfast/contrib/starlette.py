@@ -60,7 +60,7 @@ def _check(queue: object, worker: object) -> None:
         )
     if worker is not None and (isinstance(worker, Worker) or not callable(worker)):
         raise ConfigError(
-            f"worker= is {worker!r:.100}, but takes what makes a worker: write worker=Worker, or worker=partial(Worker,"
+            f"worker= is {worker!r:.100}, not a class or function: write worker=Worker, or worker=partial(Worker,"
             " concurrency=5)"
         )
 

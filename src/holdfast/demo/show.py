@@ -96,7 +96,7 @@ class Story:
             if all(one.state in TERMINAL for one in self.jobs.values()):
                 break
             if self.clock.monotonic() - self.started > DEMO_TIMEOUT:
-                self.say(f"the jobs did not end within {DEMO_TIMEOUT:g} s", "bold red")
+                self.say(f"some jobs did not end within {DEMO_TIMEOUT:g} s; run the demo again", "bold red")
                 break
             await asyncio.sleep(0.1)
         return self.conclude(self.jobs[film.id])
@@ -163,7 +163,7 @@ class Story:
             and film.attempt > 1
         )
         counts = f"{good} succeeded ({retried} after a retry), {len(dead)} dead"
-        self.say(f"all {len(ended)} jobs have ended: {counts}", "bold")
+        self.say(f"{good + len(dead)} of {len(ended)} jobs have ended: {counts}", "bold")
         for attempt in film.history:
             self.say(f"  {name(film)}, attempt {attempt.number} on {attempt.worker}: {attempt.outcome}")
         self.say(f"  result: {film.result}")

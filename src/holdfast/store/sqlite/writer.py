@@ -166,7 +166,7 @@ class Writer:
         except StoreUnavailable as error:
             raise OutcomeUnknown(
                 f"{self.path}: the last write was committed, but the file or its log could not be examined afterwards"
-                f" ({error.__cause__}): if they were replaced before the commit, the write is lost. Check these files"
+                f" ({error.__cause__}). Correct this error, then look for the write: if files were replaced, it is lost"
             ) from error
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[Step], T]) -> tuple[T, set[str]]:

@@ -193,7 +193,7 @@ class Runner:
             return self._explain(run, error)
         except Exception as broken:  # a broken exception class, hook or retry rule of the user
             logger.exception(
-                "job %s (task %r): its exception, a hook or its retry rule raised another error; this attempt fails",
+                "job %s (task %r): its exception, hook or retry rule raised an error: correct it; this attempt fails",
                 run.record.id,
                 run.record.task,
             )
