@@ -68,7 +68,7 @@ async def test_a_lifespan_that_fails_ends_the_worker_before_it_claims(app):
 
 async def test_a_lifespan_must_be_a_context_manager(app):
     app.lifespan(lambda: 5)
-    with pytest.raises(ConfigError, match="not one that returns 5"):
+    with pytest.raises(ConfigError, match="returned 5, not a context manager"):
         await Worker(app).run()
 
 

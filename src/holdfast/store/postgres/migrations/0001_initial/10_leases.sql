@@ -38,6 +38,18 @@ BEGIN
         SELECT x.ctid FROM holdfast.key AS x WHERE x.expires_at <= now
         ORDER BY x.expires_at LIMIT max_rows FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS keys = ROW_COUNT;
+    -- A claim that was committed after its holder was removed: the holder is added again, expired, so that it is swept.
+    WITH RECURSIVE held AS (
+        SELECT g.gen, (SELECT min(j.holder) FROM holdfast.job AS j WHERE j.gen = g.gen AND j.state = 'running') AS holder
+        FROM holdfast.generation AS g
+        UNION ALL
+        SELECT h.gen, (SELECT min(j.holder) FROM holdfast.job AS j
+            WHERE j.gen = h.gen AND j.state = 'running' AND j.holder > h.holder) FROM held AS h WHERE h.holder IS NOT NULL
+    )
+    INSERT INTO holdfast.holder (id, about, heartbeat, renewed_at, expires)
+    SELECT h.holder, json_build_object('id', h.holder, 'lease', 0), 1, now, now FROM held AS h
+    WHERE h.holder IS NOT NULL AND NOT EXISTS (SELECT FROM holdfast.holder AS k WHERE k.id = h.holder) GROUP BY h.holder
+    ON CONFLICT (id) DO NOTHING;
     DELETE FROM holdfast.holder AS h WHERE h.id = ANY (ARRAY(
         SELECT x.id FROM holdfast.holder AS x WHERE x.expires <= now AND NOT EXISTS (
             SELECT FROM holdfast.job AS j WHERE j.holder = x.id AND j.state = 'running'

@@ -1,0 +1,24 @@
+"""A claim that commits after its holder's lease has expired, and after the holder was removed."""
+
+from __future__ import annotations
+
+from holdfast.core.job import State
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import ask, holder, new_job, succeeded
+from holdfast.testing.verbs import claim_one, insert, job, settle
+from support.crossing import write_on
+
+
+async def test_a_claim_that_commits_after_its_holder_was_removed_is_found_lost(store, sql, schema, begun):
+    await insert(store, new_job(id="first"), new_job(id="second"))
+    me = holder("killed", 60.0)
+    await settle(store, succeeded(await claim_one(store, me)))
+    late = await begun()
+    await write_on(late, schema, Batch(asks=[ask(me, limit=1)]))
+    await sql.execute(f"UPDATE {schema}.holder SET expires = 0")
+    assert (await store.tidy(100)).holders == 1
+    await late.execute("COMMIT")
+    assert (await job(store, "second")).state == State.RUNNING
+    await store.tidy(100)
+    (lost,) = await store.expired(10)
+    assert lost.record.id == "second"
