@@ -131,7 +131,7 @@ async def test_a_stale_snapshot_is_no_lock_error(path, store, mine):
 
 async def test_on_a_version_with_the_reset_bug_the_connection_no_longer_checkpoints(store, mine, monkeypatch, caplog):
     monkeypatch.setattr(version, "has_reset_bug", lambda: True)
-    monkeypatch.setattr(version, "_logged", set())
+    monkeypatch.setattr(version, "_warned", [])
     with caplog.at_level(logging.INFO, "holdfast"):
         await store.insert_bound(mine, [new_job()])
         await store.insert_bound(mine, [new_job()])

@@ -28,7 +28,7 @@ async def insert_bound(connection: Any, path: str, clock: Clock, jobs: Sequence[
             if not _has_tables(raw, path):
                 raise _without_tables(path)
             if version.has_reset_bug():
-                version.log_reset_bug(version.WARNING)
+                version.warn_reset_bug()
                 raw.execute("PRAGMA wal_autocheckpoint = 0")
             return _insert(raw, clock, jobs)
 

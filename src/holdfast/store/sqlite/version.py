@@ -13,11 +13,11 @@ import sqlite3
 from ...core.errors import ConfigError
 
 log = logging.getLogger("holdfast")
-INFO, WARNING = logging.INFO, logging.WARNING
 
 OLDEST = (3, 35, 0)
 """The first version with RETURNING."""
-_logged: set[int] = set()
+_warned: list[bool] = []
+"""Not empty once this process has logged the warning."""
 
 
 def check() -> None:
@@ -33,13 +33,12 @@ def has_reset_bug(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> boo
     return not ((3, 44, 6) <= version < (3, 45, 0) or (3, 50, 7) <= version < (3, 51, 0))
 
 
-def log_reset_bug(level: int) -> None:
-    """Log the bug once per process and level: INFO while only Holdfast writes, WARNING when user connections write."""
-    if not has_reset_bug() or level in _logged:
+def warn_reset_bug() -> None:
+    """Warn once per process, when a connection of the user writes. `holdfast doctor` always names the bug."""
+    if _warned:
         return
-    _logged.add(level)
-    log.log(
-        level,
+    _warned.append(True)
+    log.warning(
         "SQLite %s has the WAL-reset bug (fixed in 3.51.3): a lock file protects Holdfast's own writes and checkpoints;"
         " any other program that writes to the database file must set PRAGMA wal_autocheckpoint=0",
         sqlite3.sqlite_version,

@@ -84,7 +84,6 @@ class Writer:
             self._explain(error)
             raise
         self.lock = lock
-        version.log_reset_bug(version.INFO)
 
     def close(self, _: object = None) -> None:
         """Close under the lock: the last connection copies the log into the database."""
