@@ -328,7 +328,12 @@ def test_an_error_about_a_url_does_not_show_its_password():
     ("url", "said"),
     [
         ("", "has no scheme"),
-        ("jobs.db", "has no scheme"),
+        ("jobs", "has no scheme"),
+        ("jobs.db", "write sqlite:///jobs.db"),
+        ("./jobs.db", "write sqlite:///jobs.db"),
+        ("../jobs.sqlite3", "write sqlite:///../jobs.sqlite3"),
+        ("/var/lib/jobs.db", "write sqlite:////var/lib/jobs.db"),
+        ("me:secret@host/jobs.db", "has no scheme"),
         ("sqlite://jobs.db", "a SQLite URL has three slashes: sqlite:///jobs.db"),
         ("sqlite://", "name a file"),
         ("sqlite:///", "name a file"),

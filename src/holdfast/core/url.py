@@ -23,6 +23,8 @@ SQLITE = frozenset({"sqlite", "sqlite+pysqlite", "sqlite+aiosqlite"})
 LOCAL = frozenset({"memory", "file", "unix"}) | SQLITE
 """Schemes without a host. An @ in their path ends no password."""
 _WHOLE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.DOTALL)
+_PATH = re.compile(r"(?:\./)*([\w./-]+\.(?:db|sqlite|sqlite3))", re.ASCII)
+"""The path of a database file, which no part of a password ends like."""
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%25[\w.-]+)?)\]|([^\[\]:\s]*))(?::([0-9]{1,5})?)?", re.ASCII)
 _SECRET = re.compile(r"(?i)pass|pwd|secret|token|key|credential|signature|^sig$")
 _ENCODE = "percent-encode / ? # [ ] @ and % in a user name or password (a / is %2F)"
@@ -92,8 +94,11 @@ def split(url: str) -> Url:
     """Split a URL; ConfigError if it is malformed or ambiguous."""
     found = _WHOLE.fullmatch(url)
     if found is None:
+        if path := _PATH.fullmatch(url):
+            raise ConfigError(f"the store must be a URL, not the path of a file: write sqlite:///{path[1]}")
         raise ConfigError(
-            "the store's URL has no scheme; write a URL such as sqlite:///jobs.db or postgresql://host/db"
+            "the store's URL has no scheme; write a URL such as sqlite:///jobs.db, sqlite:////var/lib/jobs.db or"
+            " postgresql://host/db"
         )
     scheme, authority, path, query, fragment = found.groups(default="")
     scheme = scheme.lower()
