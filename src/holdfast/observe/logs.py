@@ -8,11 +8,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -197,5 +197,7 @@ def _clock(second: int) -> str:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, tuple | list):  # of names or numbers
+        value = ",".join(map(str, cast("Sequence[object]", value)))
     text = value if isinstance(value, str) else repr(value)
     return text if text.isprintable() and " " not in text and text else repr(text)
