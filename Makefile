@@ -24,7 +24,8 @@ BIOME = $(NODE) $(JAVASCRIPT)/node_modules/@biomejs/biome/bin/biome
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" --group build $(LOCK_ARGS)
 
-.PHONY: help venv demo test test-all durations structure servers check lint types contracts fmt bench lab lock build clean
+.PHONY: help venv demo test test-all durations structure servers check lint types contracts fmt bench lab lock man picture \
+	build clean
 
 help:
 	@echo "make demo    the first minute: workers, retries, a killed process, in the terminal"
@@ -37,6 +38,8 @@ help:
 	@echo "make bench   measure              (BENCH_ARGS=...)"
 	@echo "make lab     look for broken promises, for long (LAB_ARGS='run redis --minutes 60')"
 	@echo "make lock    resolve the locked versions again (LOCK_ARGS=--upgrade)"
+	@echo "make man     write docs/man/holdfast.1 from the help of the commands"
+	@echo "make picture run the demo and write docs/images/demo.svg"
 	@echo "make build   wheel and source archive in dist/"
 	@echo "make venv    only set up .venv;  make clean  remove it and all that was built"
 
@@ -90,6 +93,12 @@ lock: $(DEV)
 	$(COMPILE) --all-extras --group dev pyproject.toml -o requirements/dev.lock
 	$(COMPILE) --constraint requirements/dev.lock pyproject.toml -o requirements/run.lock
 	$(NPM) install --prefix requirements/javascript --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
+
+man: $(DEV)
+	$(BIN)/python -m tools.man
+
+picture: $(DEV)
+	$(BIN)/python -m tools.picture
 
 build: $(DEV)
 	rm -rf dist

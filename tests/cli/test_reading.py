@@ -172,7 +172,6 @@ def test_an_unknown_token_is_exit_code_1(terminal):
 def test_a_wrong_command_is_exit_code_2(terminal):
     terminal("nonsense", code=2)
     terminal("list", "--limit", "0", code=2)
-    assert "holdfast -A module:app schedule list" in terminal("schedule", "list", "-A", "shop:app", code=2)
     assert "there is no store for the scheme 'foo'" in terminal("--url", "foo://x", "status", code=2)
     assert "there is no module 'nowhere'" in terminal("enqueue", "-A", "nowhere:app", "--task", "t", code=2)
 
@@ -204,6 +203,21 @@ def test_dead_letters(terminal):
     assert terminal("dlq", "purge", "--dry-run") == "0 dead jobs match; none was deleted.\n"
     assert terminal("dlq", "retry", "--all", "--dry-run") == "0 dead jobs match; none was retried.\n"
     assert "--dry-run needs --all" in terminal("dlq", "retry", "w", "--dry-run", code=2)
+
+
+def test_watch_prints_once_if_standard_output_is_no_terminal(stocked):
+    for command in ("list", "status", "queues", "show later", "worker list"):
+        output = stocked(*command.split(), "--watch")
+        assert "standard output is not a terminal, so this was printed once" in output
+    assert stocked("list", "--watch").count("Job ID") == 1
+
+
+def test_watch_ends_when_nobody_reads_its_lines(stocked):
+    command = [*HOLDFAST, "list", "--watch", "--json"]
+    watching = subprocess.Popen(command, cwd=stocked.folder, env=stocked.env, stdout=subprocess.PIPE)
+    json.loads(watching.stdout.readline())
+    watching.stdout.close()
+    watching.wait(60)
 
 
 def test_watch_refreshes_until_it_is_stopped(stocked):

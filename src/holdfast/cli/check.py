@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def check(
-    application: options.Application = None,
     *,
     against: Annotated[
         str | None,
@@ -41,9 +40,9 @@ def check(
     from ..worker.deploy_check import check as check_store
     from .printing import document
 
-    if (application or root["app"]) is None:
+    if root["app"] is None:
         raise ConfigError("nothing was checked: no app is named. Name the app whose tasks are checked: -A module:app")
-    app = make_app(None, application, imports or (), discover or ())
+    app = make_app(None, imports or (), discover or ())
     parts = parts_of(app)
     if shell:
         from ..worker.run.shell import allow_shell

@@ -8,45 +8,86 @@ from inspect import get_annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 from typer.main import get_command, get_group
 
 from ..version import __version__
 from . import connect
 
-COMMANDS = {
-    "enqueue": "enqueue:enqueue",
-    "status": "status:status",
-    "list": "jobs:list_jobs",
-    "show": "jobs:show",
-    "logs": "logs:logs",
-    "cancel": "jobs:cancel",
-    "retry": "jobs:retry",
-    "delete": "jobs:delete",
-    "explain": "jobs:explain",
-    "worker": "worker:app",
-    "dlq": "dlq:app",
-    "config": "config:app",
-    "serve": "serve:serve",
-    "token": "token:app",
-    "webhook": "webhook:app",
-    "schedule": "schedule:app",
-    "flow": "flow:app",
-    "signal": "signal:signal",
-    "queues": "status:queues",
-    "pause": "operate:pause",
-    "resume": "operate:resume",
-    "purge": "operate:purge",
-    "move": "operate:move",
-    "migrate": "schema:migrate",
-    "doctor": "schema:doctor",
-    "check": "check:check",
-    "bucket": "bucket:app",
-    "top": "top:top",
-    "bench": "bench:bench",
-    "demo": "demo:demo",
+GROUPS = {
+    "First steps": {
+        "init": "init:init",
+        "demo": "demo:demo",
+    },
+    "Jobs": {
+        "enqueue": "enqueue:enqueue",
+        "list": "jobs:list_jobs",
+        "show": "jobs:show",
+        "logs": "logs:logs",
+        "explain": "jobs:explain",
+        "cancel": "jobs:cancel",
+        "retry": "jobs:retry",
+        "delete": "jobs:delete",
+        "signal": "signal:signal",
+        "flow": "flow:app",
+    },
+    "Queues and schedules": {
+        "status": "status:status",
+        "queues": "status:queues",
+        "pause": "operate:pause",
+        "resume": "operate:resume",
+        "purge": "operate:purge",
+        "move": "operate:move",
+        "dlq": "dlq:app",
+        "schedule": "schedule:app",
+    },
+    "Workers and servers": {
+        "worker": "worker:app",
+        "top": "top:top",
+        "serve": "serve:serve",
+        "token": "token:app",
+        "webhook": "webhook:app",
+    },
+    "Stores": {
+        "config": "config:app",
+        "migrate": "schema:migrate",
+        "doctor": "schema:doctor",
+        "check": "check:check",
+        "bucket": "bucket:app",
+        "bench": "bench:bench",
+    },
 }
-"""Commands and groups in help order: name to `module:attribute` in this package."""
+"""Commands in help order, under their headings: name to `module:attribute` in this package."""
+COMMANDS = {name: place for group in GROUPS.values() for name, place in group.items()}
+NO_STORE = ("init", "demo")
+"""Commands without a store of the user: they take no `SHARED` option."""
+
+
+def _keep(ctx: Any, parameter: Any, value: str | None) -> None:
+    """Store the value of a shared option; the last one of a command line counts."""
+    if value is not None or ctx.parent is None:
+        connect.root[parameter.name] = value
+
+
+SHARED = (
+    TyperOption(
+        param_decls=["url", "--url"], expose_value=False, callback=_keep,
+        help="The store, such as sqlite:///jobs.db. (default: HOLDFAST_URL, or ./holdfast.db)",
+    ),
+    TyperOption(
+        param_decls=["app", "-A", "--app"], expose_value=False, callback=_keep, metavar="MODULE:APP",
+        help="The application.",
+    ),
+)  # fmt: skip
+"""Options of every command, before its name and after it."""
+
+
+def _share(command: Any) -> None:
+    """Add the shared options to a command, and to the commands of a group; its own of the same name has precedence."""
+    taken = {name for parameter in command.params for name in parameter.opts}
+    command.params += [option for option in SHARED if taken.isdisjoint(option.opts)]
+    for below in getattr(command, "commands", {}).values():
+        _share(below)
 
 
 class Commands(MutableMapping[str, Any]):
@@ -66,7 +107,10 @@ class Commands(MutableMapping[str, Any]):
                 alone = typer.Typer(add_completion=False)
                 alone.command(name)(found)
                 self._built[name] = get_command(alone)
-            self._built[name].name = name
+            built = self._built[name]
+            built.name, built.rich_help_panel = name, next(title for title, group in GROUPS.items() if name in group)
+            if name not in NO_STORE:
+                _share(built)
         return self._built[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -88,21 +132,11 @@ class Root(TyperGroup):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.commands = Commands()
+        self.params += SHARED
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # click's own signature
         """The command names in the order of `COMMANDS`, without importing any."""
         return list(COMMANDS)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Invoke a command; if -A follows a command that does not take it, the error shows the right position."""
-        try:
-            return super().invoke(ctx)
-        except Exception as error:
-            wrong: Any = error  # typer does not export the class of "no such option"
-            if getattr(wrong, "option_name", None) in ("-A", "--app"):
-                command = wrong.ctx.command_path.removeprefix(ctx.command_path).strip()
-                wrong.message += f"; use: holdfast -A module:app {command}"
-            raise
 
 
 app = typer.Typer(
@@ -123,11 +157,8 @@ def _version(on: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[  # noqa: ARG001  # its callback does the work
+    version: Annotated[  # its callback does the work
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
     ] = False,
-    url: Annotated[str | None, typer.Option("--url", help="The store; also accepted after the command.")] = None,
-    application: Annotated[str | None, typer.Option("-A", "--app", help="The application, as module:app.")] = None,
 ) -> None:
     """A job queue on the storage you already have."""
-    connect.root.update(url=url, app=application)

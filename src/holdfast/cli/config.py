@@ -17,7 +17,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 def set_one(
     name: Name, value: Annotated[str, typer.Argument(metavar="VALUE", show_default=False)], url: options.Url = None
 ) -> None:
-    """Set max_retries, backoff_base, … for all clients and workers of this store."""
+    """Set max_retries (all attempts, with the first), backoff_base, … for all clients and workers of this store."""
     key, kept = with_app(url, lambda app: app.config.set(name, value), create=True)
     print(f"Config updated: {key} = {_shown(kept)}")
 

@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 root: dict[str, str | None] = {"url": None, "app": None}
-"""Options given before the command name: `holdfast --url … -A … status`."""
+"""The values of `SHARED` (commands.py): -A at any position, --url before the name of the command."""
 
 
-def make_app(
-    url: str | None, application: str | None = None, imports: Sequence[str] = (), discover: Sequence[str] = ()
-) -> Holdfast:
+def make_app(url: str | None, imports: Sequence[str] = (), discover: Sequence[str] = ()) -> Holdfast:
     """The app that the options name; without options, one on HOLDFAST_URL or ./holdfast.db."""
-    url, application = url or root["url"], application or root["app"]
+    url, application = url or root["url"], root["app"]
     if application is not None:
         from ..loading import import_tasks, load_app, task_modules
 
@@ -115,16 +113,16 @@ def with_app(
     return run(make_app(url), work, create=create, watch=watch)
 
 
-def note_unknown(app: Holdfast, application: str | None, task: str | None) -> None:
+def note_unknown(app: Holdfast, task: str | None) -> None:
     """Print a note if the application has no task of this name: a misspelled name, or a task of another program."""
     known = parts_of(app).registry.tasks
-    if (application or root["app"]) is None or task is None or task in known or ":" in task:
+    if root["app"] is None or task is None or task in known or ":" in task:
         return
     import difflib
 
     nearest = difflib.get_close_matches(task, known, 1)
     hint = f"did you mean {nearest[0]!r}?" if nearest else "its workers cannot run it"
-    print(f"holdfast: note: application {application or root['app']} has no task {task!r}; {hint}", file=sys.stderr)
+    print(f"holdfast: note: application {root['app']} has no task {task!r}; {hint}", file=sys.stderr)
 
 
 def print_none(app: Holdfast, what: str) -> None:
@@ -135,19 +133,28 @@ def print_none(app: Holdfast, what: str) -> None:
 def watching(
     url: str | None, refresh: Callable[[Holdfast], Awaitable[bool | None]], *, watch: bool, as_json: bool = False
 ) -> None:
-    """Call `refresh` with the app; with `watch`, every second on a cleared screen (as JSON or in a pipe: appended).
+    """Call `refresh` with the app; with `watch`, every second on a cleared screen, or as lines of JSON.
 
-    Stops when `refresh` returns True.
+    Stops when `refresh` returns True. Text that is not for a terminal is printed once, unless `refresh` has an end:
+    then it returns False until that.
     """
     import asyncio
 
     async def repeat(app: Holdfast) -> None:
+        terminal = sys.stdout.isatty()
         while True:
-            if watch and not as_json and sys.stdout.isatty():
+            if watch and not as_json and terminal:
                 sys.stdout.write("\033[H\033[2J\033[3J")
             ended = await refresh(app)
             sys.stdout.flush()
             if ended or not watch:
+                return
+            if ended is None and not as_json and not terminal:
+                print(
+                    "holdfast: note: standard output is not a terminal, so this was printed once;"
+                    " --watch --json prints a line every second",
+                    file=sys.stderr,
+                )
                 return
             await asyncio.sleep(1.0)
 

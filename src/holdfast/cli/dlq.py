@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..core.errors import InvalidJob
-from . import options
+from . import completion, options
 from .bulk import in_bulk, reasons_text
 from .connect import make_app, run, with_app
 from .jobs import retried, show_page
@@ -34,7 +34,9 @@ def list_dead(
 
 @app.command()
 def retry(
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", show_default=False)] = None,
+    id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", show_default=False, autocompletion=completion.job_ids)
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Retry all dead jobs.")] = False,
     queue: options.Queue = None,
     dry_run: options.DryRun = False,

@@ -12,7 +12,7 @@ import typer
 
 from ..core.errors import HoldfastError, InvalidJob
 from ..store.group_commit import PAGE
-from . import options
+from . import completion, options
 from .connect import make_app, note_unknown, parts_of, run
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..observe.events import JobEvent
     from ..tasks.task import Call
 
-NO_OPTIONS = {"words", "task", "args", "file", "url", "application", "as_json"}
+NO_OPTIONS = {"words", "task", "args", "file", "url", "as_json"}
 """Parameters of the command that are not job options."""
 FLAGS = {"at": "run_at", "tag": "tags"}
 """Parameters with another name in a job's JSON."""
@@ -34,11 +34,16 @@ def enqueue(
         ),
     ] = None,
     *,
-    task: Annotated[str | None, typer.Option(help="Name of a task, instead of a shell command.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Name of a task, instead of a shell command.", autocompletion=completion.tasks)
+    ] = None,
     args: Annotated[str | None, typer.Option(help="Arguments of the task: a JSON list or object.")] = None,
     file: Annotated[str | None, typer.Option("--file", "-f", help="Many jobs, one JSON object per line.")] = None,
     id: Annotated[str | None, typer.Option(help="The job's id. (default: a new UUID)")] = None,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="The queue. (default: default)")] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", "-q", help="The queue. (default: default)", autocompletion=completion.queues),
+    ] = None,
     priority: Annotated[int | None, typer.Option(help="Lower runs first. (default: 0)")] = None,
     delay: Annotated[str | None, typer.Option(help="Start after this many seconds (or 15m, 2h, 1d).")] = None,
     at: Annotated[
@@ -46,7 +51,10 @@ def enqueue(
     ] = None,
     timeout: Annotated[str | None, typer.Option(help="Maximum run time in seconds (or 15m, 2h).")] = None,
     max_retries: Annotated[
-        int | None, typer.Option("--max-retries", "--max-attempts", help="Attempts in total, including the first.")
+        int | None,
+        typer.Option(
+            "--max-retries", "--max-attempts", help="Attempts in total, including the first: with 1, no retry."
+        ),
     ] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key: a second enqueue returns the first job.")] = None,
     unique: Annotated[
@@ -64,7 +72,6 @@ def enqueue(
     cwd: Annotated[str | None, typer.Option(help="Working directory of a command.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for a command; repeatable.")] = None,
     url: options.Url = None,
-    application: options.Application = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Enqueue a job: a shell command, or a task of your application.
@@ -86,7 +93,7 @@ def enqueue(
 
         moment(at, "--at")
     many = _lines(file, words)
-    app = make_app(url, application)
+    app = make_app(url)
     if many is not None:
         if given or task or args:
             raise InvalidJob(
@@ -100,7 +107,7 @@ def enqueue(
         from .spec import ARGUMENTS, parsed
 
         given |= {"task": task, "args": None if args is None else parsed(args, "--args: ", ARGUMENTS)}
-        note_unknown(app, application, task)
+        note_unknown(app, task)
     else:
         given = _from_words(words or []) | given
     _enqueue_one(app, given, as_json=as_json)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options
+from . import completion, options
 from .connect import parts_of, print_none, watching, with_app
 
 if TYPE_CHECKING:
@@ -31,7 +31,12 @@ def list_all(
     *,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", "-s", help="blocked, succeeded, dead or cancelled; repeatable."),
+        typer.Option(
+            "--state",
+            "-s",
+            help="blocked, succeeded, dead or cancelled; repeatable.",
+            autocompletion=completion.states,
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number of flows.")] = 100,
     cursor: Annotated[str | None, typer.Option(help="Cursor printed by the previous page.")] = None,

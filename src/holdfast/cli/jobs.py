@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 def list_jobs(
     *,
-    state: Annotated[
-        list[str] | None,
-        typer.Option("--state", "-s", help="A state (pending, processing, completed are aliases); repeatable."),
-    ] = None,
+    state: options.State = None,
     queue: options.Queue = None,
     task: options.TaskName = None,
     tag: options.Tag = None,

@@ -9,15 +9,18 @@ import msgspec
 import typer
 
 from ..core.errors import ConfigError, InvalidJob
-from . import options
+from . import completion, options
 from .bulk import in_bulk, reasons_text
-from .connect import make_app, note_unknown, root, with_app
+from .connect import make_app, note_unknown, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
 
-QueueName = Annotated[str | None, typer.Argument(metavar="QUEUE", show_default=False)]
-TaskName = Annotated[str | None, typer.Option("--task", help="Name of a task, instead of a queue.")]
+QueueName = Annotated[str | None, typer.Argument(metavar="QUEUE", show_default=False, autocompletion=completion.queues)]
+TaskName = Annotated[
+    str | None,
+    typer.Option("--task", help="Name of a task, instead of a queue.", autocompletion=completion.tasks),
+]
 Where = Annotated[
     list[str] | None,
     typer.Option("--where", metavar="NAME=VALUE", help="Only jobs with this argument, as JSON or text; repeatable."),
@@ -76,7 +79,7 @@ def _what(queue: str | None, task: str | None, where: list[str] | None) -> str:
 
 def purge(
     *,
-    state: Annotated[list[str] | None, typer.Option("--state", "-s", help="A state; repeatable.")] = None,
+    state: options.State = None,
     queue: options.Queue = None,
     task: options.TaskName = None,
     tag: options.Tag = None,
@@ -128,17 +131,15 @@ def purge_jobs(url: str | None, which: dict[str, Any], what: str, *, yes: bool, 
 
 
 def move(
-    task: Annotated[str, typer.Argument(metavar="TASK")],
-    to: Annotated[str, typer.Argument(metavar="NEW_TASK")],
+    task: Annotated[str, typer.Argument(metavar="TASK", autocompletion=completion.tasks)],
+    to: Annotated[str, typer.Argument(metavar="NEW_TASK", autocompletion=completion.tasks)],
     *,
     queue: options.Queue = None,
     dry_run: options.DryRun = False,
-    application: options.Application = None,
     url: options.Url = None,
 ) -> None:
     """Give the waiting and dead jobs of a task another task, with the same arguments. Dead jobs stay dead."""
-    root["app"] = application or root["app"]
-    note_unknown(make_app(url), application, to)
+    note_unknown(make_app(url), to)
     seen = in_bulk(
         url,
         "counted" if dry_run else "moved",

@@ -9,7 +9,7 @@ import typer
 
 from ..core.errors import InvalidJob
 from ..core.settings import duration
-from . import options
+from . import completion, options
 from .connect import make_app, note_unknown, print_none, with_app
 from .connect import run as open_with
 from .spec import ARGUMENTS, call, parsed
@@ -90,16 +90,19 @@ def put(
     cron: Annotated[str | None, typer.Option(help="A cron expression, such as '0 3 * * *', or @daily.")] = None,
     every: Annotated[str | None, typer.Option(help="An interval, such as 90, 15m or 1d.")] = None,
     tz: Annotated[str, typer.Option(help="Time zone of the cron expression, such as Europe/Oslo.")] = "UTC",
-    task: Annotated[str | None, typer.Option(help="Name of a task, instead of a shell command.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Name of a task, instead of a shell command.", autocompletion=completion.tasks)
+    ] = None,
     args: Annotated[str | None, typer.Option(help="Arguments of the task: a JSON list or object.")] = None,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="The queue of its jobs.")] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", "-q", help="The queue of its jobs.", autocompletion=completion.queues)
+    ] = None,
     catch_up: Annotated[int, typer.Option(help="Maximum number of missed runs to enqueue late.")] = 1,
     jitter: Annotated[str, typer.Option(help="Delay each run by up to this many seconds (or 15m).")] = "0",
     overlap: Annotated[str, typer.Option(help="allow, or skip: no run while the last job has not ended.")] = "allow",
     start: Annotated[str | None, typer.Option(help="No run before this time, such as 2030-01-31T12:00Z.")] = None,
     end: Annotated[str | None, typer.Option(help="No run after this time.")] = None,
     url: options.Url = None,
-    application: options.Application = None,
 ) -> None:
     """Create or change a schedule.
 
@@ -139,8 +142,8 @@ def put(
         )
         return kept, declared
 
-    app = make_app(url, application)
-    note_unknown(app, application, task)
+    app = make_app(url)
+    note_unknown(app, task)
     kept, declared = open_with(app, keep, create=True)
     _print(kept)
     if declared:

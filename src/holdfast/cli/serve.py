@@ -13,7 +13,6 @@ from .connect import make_app, parts_of
 
 
 def serve(
-    application: options.Application = None,
     *,
     imports: options.Imports = None,
     discover: options.Discover = None,
@@ -54,7 +53,7 @@ def serve(
 
     flags = {} if log_level is None else {"log_level": log_level}
     settings = combine(flags, from_environment(os.environ), {})
-    app = make_app(url, application, imports or (), discover or ())
+    app = make_app(url, imports or (), discover or ())
     service = asgi(
         app, hosts=allow_host or (), origins=allow_origin or (), allow_shell=allow_shell or (), trust=trust or ()
     )

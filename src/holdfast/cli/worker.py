@@ -22,7 +22,6 @@ app = typer.Typer(help="Run workers.", no_args_is_help=True)
 
 @app.command()
 def start(
-    application: options.Application = None,
     *,
     imports: options.Imports = None,
     discover: options.Discover = None,
@@ -68,14 +67,14 @@ def start(
     from ..worker import background, state
     from ..worker.service import Service, parse_queues
 
-    application = application or root["app"]
+    application = root["app"]
     flags = {"lease": lease, "grace": grace, "log_level": log_level, "metrics_port": metrics_port}
     settings = combine({k: v for k, v in flags.items() if v is not None}, from_environment(os.environ), {})
     try:
         max_bytes = None if max_memory is None else size(max_memory, 2**50)
     except ValueError as error:
         raise ConfigError(f"--max-memory {error}, not {max_memory!r}") from None
-    holdfast = make_app(url, application, imports or (), discover or ())
+    holdfast = make_app(url, imports or (), discover or ())
     service = Service(
         count=count,
         application=application,
@@ -141,12 +140,11 @@ def stop(
     finish: Annotated[bool, typer.Option("--finish", help="Wait for running jobs without a time limit.")] = False,
     wait: Annotated[bool, typer.Option(help="Return only when the workers have exited.")] = True,
     url: options.Url = None,
-    application: options.Application = None,
 ) -> None:
     """Stop this store's workers on this machine, gracefully."""
     from ..worker import state
 
-    holdfast = make_app(url, application)
+    holdfast = make_app(url)
     found = state.running(state.store_key(holdfast))
     if not found:
         print(f"No workers of {where(holdfast)} run on this machine.")
