@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from . import summary
 from .measure import Figure, Figures, number
 from .targets import Verdict, judge_sqlite
 
@@ -64,7 +65,7 @@ def text(run: dict[str, Any], figures: Figures) -> str:
 
 
 def cite(path: Path) -> None:
-    """Put a run's tables into README.md, and keep its JSON beside the code."""
+    """Put a run's tables into README.md, its row into the repository's, and keep its JSON beside the code."""
     run, figures = load(path)
     if run["quick"] or run["only"] or run["troubles"] or run["scale"]["repeats"] < 3:
         raise SystemExit("only a whole run of at least three repeats in which nothing failed can be cited")
@@ -78,6 +79,7 @@ def cite(path: Path) -> None:
     kept = RESULTS / f"cited-{store}.json"
     if path.resolve() != kept:
         shutil.copyfile(path, kept)
+    summary.write(RESULTS)
 
 
 def _about(run: dict[str, Any]) -> str:

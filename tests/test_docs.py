@@ -258,6 +258,12 @@ def test_every_picture_is_shown():
     assert [name for name in pictures if not any(name in source for source in sources)] == []
 
 
+def test_options_come_before_sync():
+    """`task.using(…).sync.enqueue(…)`, as `task.using(…).enqueue(…)`: one order in all examples."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert [page.name for page in pages if ".sync.using(" in page.read_text(encoding="utf-8")] == []
+
+
 def texts_of_the_code() -> list[str]:
     """Every text in the source, with a NUL for each value that an f-string inserts."""
     found = []

@@ -42,6 +42,19 @@ def test_the_command_is_there(installed, tmp_path):
     assert run(installed.parent / "holdfast", "--version", cwd=tmp_path).startswith("holdfast ")
 
 
+def test_the_manual_page_is_in_it(installed):
+    page = installed.parent.parent / "share" / "man" / "man1" / "holdfast.1"
+    assert page.read_text() == (ROOT / "docs" / "man" / "holdfast.1").read_text()
+
+
+def test_its_readme_has_no_relative_links(installed, tmp_path):
+    text = run(
+        installed, "-c", "import importlib.metadata as m; print(m.metadata('holdfast')['Description'])", cwd=tmp_path
+    )
+    assert "[limitations](https://github.com/holdfast-queue/holdfast/blob/v" in text
+    assert re.findall(r"\]\((?!https://)[^)]*\)", text) == []
+
+
 @pytest.mark.parametrize(("url", "extra"), [("postgresql://nowhere/jobs", "postgres"), ("redis://nowhere", "redis")])
 def test_a_store_whose_extra_is_missing_names_it(installed, tmp_path, url, extra):
     code = f"from holdfast import Holdfast\ntry: Holdfast({url!r}).sync.stats()\nexcept ImportError as e: print(e)"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,12 @@ COLOURS = {
 }
 
 
-def show() -> None:
-    """Run the demo; exit code 1 if the jobs did not end as expected."""
-    console = Console()
+def show(make: Callable[[Console, str], Story] | None = None) -> None:
+    """Run the demo, with the Story that `make` returns if given; exit code 1 if the jobs did not end as expected."""
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
         url = f"sqlite:///{Path(folder) / 'demo.db'}"
         os.environ["HOLDFAST_URL"] = url
-        story = Story(console, url)
+        story = (make or Story)(Console(), url)
         try:
             right = asyncio.run(story.run())
         finally:
