@@ -11,28 +11,27 @@ def ship(order: int) -> None: ...
 """
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+@pytest.fixture
+def shop(terminal):
+    """A terminal in the folder of an application, whose store has one job."""
+    (terminal.folder / "shop.py").write_text(APP)
+    terminal.env["HOLDFAST_URL"] = f"sqlite:///{terminal.folder}/shop.db"
+    terminal.store.using(id="x").enqueue("ship", 1)
+    del terminal.env["HOLDFAST_URL"]
+    return terminal
+
+
+def test_the_application_and_the_store_are_accepted_in_any_position(shop):
+    for words in (
         "-A shop:app list --json",
-        "list -A shop:app --json",
         "list --json --app=shop:app",
+        "list --json -A nowhere:app -A shop:app",
         "--url sqlite:///shop.db list --json",
         "list --url sqlite:///shop.db --json",
-        "list --json -A nowhere:app -A shop:app",
-    ],
-)
-def test_the_application_is_accepted_in_any_position(terminal, words):
-    (terminal.folder / "shop.py").write_text(APP)
-    terminal("enqueue", "-A", "shop:app", "--task", "ship", "--args", "[1]", "--id", "x")
-    assert '"id":"x"' in terminal(*words.split())
-
-
-@pytest.mark.parametrize("words", ["-A shop:app dlq list", "dlq -A shop:app list", "dlq list -A shop:app"])
-def test_a_group_accepts_it_too(terminal, words):
-    (terminal.folder / "shop.py").write_text(APP)
-    terminal("enqueue", "-A", "shop:app", "--task", "ship", "--args", "[1]")
-    assert "in sqlite:///shop.db (" in terminal(*words.split())
+    ):
+        assert '"id":"x"' in shop(*words.split()), words
+    for words in ("dlq -A shop:app list", "dlq list -A shop:app", "dlq --url sqlite:///shop.db list"):
+        assert "in sqlite:///shop.db (" in shop(*words.split()), words
 
 
 def test_after_two_dashes_it_belongs_to_the_job(terminal):
@@ -40,9 +39,9 @@ def test_after_two_dashes_it_belongs_to_the_job(terminal):
     assert terminal.job("x")["payload"]["command"] == "echo -A shop:app"
 
 
-@pytest.mark.parametrize("words", ["demo -A shop:app", "init -A shop:app"])
-def test_a_command_without_a_store_refuses_it(terminal, words):
-    assert "No such option: -A" in terminal(*words.split(), code=2)
+def test_a_command_without_a_store_refuses_it(terminal):
+    assert "No such option: -A" in terminal("demo", "-A", "shop:app", code=2)
+    assert "No such option: -A" in terminal("init", "-A", "shop:app", code=2)
 
 
 def test_a_path_instead_of_a_url_is_an_error_with_the_right_url(terminal):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 OFFERED = 100
 """The number of jobs, newest first, whose ids and tasks are offered."""
-PATIENCE = 2.0
+PATIENCE = 5.0
 """Seconds until completion gives up on a store."""
 Offers = list[tuple[str, str]]
 """Values with their descriptions."""
