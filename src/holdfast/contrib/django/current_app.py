@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ...app import Holdfast  # which most commands of `manage.py` do not need
 
-_package = vars(sys.modules[__package__])
+_package = vars(sys.modules[__name__.rpartition(".")[0]])
 
 
 def made_app() -> Holdfast | None:
