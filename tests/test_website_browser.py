@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import http.server
+import re
 import subprocess
 import threading
 from pathlib import Path
@@ -16,6 +17,7 @@ from website.pages import ROOT, navigation
 
 pytestmark = pytest.mark.extended
 SITE = ROOT / "build" / "site"
+PHONE, DESKTOP = 390, 1280
 PATIENCE = 60_000
 """Milliseconds for a page, on a busy machine."""
 LOOK = """() => [
@@ -25,12 +27,17 @@ LOOK = """() => [
 ]"""
 FOUND = {
     "heartbeat": "operate/workers/",
-    "visibility timeout": ("operate/workers/", "reference/glossary/"),
-    "countdown": ("guides/scheduling/", "reference/glossary/"),
-    "chord": ("guides/flows/", "reference/glossary/"),
+    "visibility timeout": "reference/glossary/",
+    "countdown": "reference/glossary/",
+    "chord": "reference/glossary/",
     "exactly once": "explain/exactly-once/",
+    "enqueue_many": "guides/tasks/",
 }
-"""The page that a search has to find first, or pages of which one is enough."""
+"""The page that a search finds first. A word of another system is in the glossary, which links to the page about it."""
+BACKGROUND = """() => {
+  const [red, green, blue] = getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/g).map(Number);
+  return (red + green + blue) / 3;
+}"""
 
 
 @pytest.fixture(scope="session")
@@ -47,14 +54,18 @@ def site(testrun_uid: str) -> Path:
     return SITE
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
+class Files(http.server.SimpleHTTPRequestHandler):
+    def end_headers(self):
+        self.send_header("Cache-Control", "max-age=3600")  # scripts and styles are asked for once
+        super().end_headers()
+
     def log_message(self, *_):
         pass
 
 
 @pytest.fixture(scope="module")
 def address(site: Path):
-    handler = functools.partial(Quiet, directory=str(site))
+    handler = functools.partial(Files, directory=str(site))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
@@ -86,6 +97,10 @@ def make_page(chromium, address):
         if answer.status >= 400:
             complaints.append(f"{answer.url}: {answer.status}")
 
+    def failure(failed):
+        if failed.failure != "net::ERR_ABORTED":  # the icon, when the next page is opened
+            complaints.append(f"{failed.url}: {failed.failure}")
+
     def make(width: int, scheme: str = "light"):
         context = chromium.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
@@ -96,7 +111,7 @@ def make_page(chromium, address):
         page.on("console", console)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", request)
-        page.on("requestfailed", lambda failed: complaints.append(f"{failed.url}: {failed.failure}"))
+        page.on("requestfailed", failure)
         page.on("response", response)
         return page
 
@@ -112,13 +127,51 @@ def paths() -> list[str]:
     return [page.removesuffix("index") if page.endswith("index") else f"{page}/" for page in listed]
 
 
-@pytest.mark.parametrize("width", [390, 1280], ids=["phone", "desktop"])
-def test_every_page_opens_and_fits(make_page, address, width):
-    page = make_page(width)
+def test_every_page_opens_and_fits_on_a_phone_and_a_desktop(make_page, address):
+    page = make_page(PHONE)
     wrong = []
     for path in paths():
+        page.set_viewport_size({"width": PHONE, "height": 900})
         page.goto(address + path)
-        overflow, headings, broken = page.evaluate(LOOK)
-        if overflow > 0 or headings != 1 or broken:
-            wrong.append(f"{path}: {overflow} pixels too wide, {headings} h1, {broken} pictures not loaded")
+        for width in (PHONE, DESKTOP):
+            page.set_viewport_size({"width": width, "height": 900})
+            overflow, headings, broken = page.evaluate(LOOK)
+            if overflow > 0 or headings != 1 or broken:
+                wrong.append(
+                    f"{path}, {width}: {overflow} pixels too wide, {headings} h1, {broken} pictures not loaded"
+                )
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_search_finds_the_right_page_first(make_page, address, width):
+    page = make_page(width)
+    page.goto(address)
+    page.locator("label[for=__search], .md-search__button").filter(visible=True).first.click()
+    box = page.get_by_role("combobox", name="Search")
+    for words, path in FOUND.items():
+        box.fill(words)
+        first = page.locator(f"[role=option][href*='?h={words.replace(' ', '+')}']").first
+        first.wait_for()
+        assert first.get_attribute("href").partition("?")[0] == address + path, words
+    box.press("Enter")
+    page.get_by_role("heading", name="Enqueue many").wait_for()
+
+
+def test_the_site_is_dark_where_the_system_is_and_can_be_switched(make_page, address):
+    page = make_page(DESKTOP, "dark")
+    page.goto(address + "guides/tasks/")
+    assert page.evaluate(BACKGROUND) < 60
+    page.get_by_title("Switch to light mode").click()
+    page.wait_for_function(f"({BACKGROUND})() > 200")
+    page.goto(address + "guides/flows/")
+    assert page.evaluate(BACKGROUND) > 200, "the choice holds on the next page"
+
+
+def test_each_page_is_there_as_markdown_too(site):
+    for path, page in zip(paths(), (page for section in navigation().values() for page in section), strict=True):
+        html = (site / path / "index.html").read_text(encoding="utf-8")
+        (link,) = re.findall(r'<link rel="alternate" type="text/markdown" href="([^"]+)">', html)
+        assert (site / path / link).resolve() == site / page
+        assert (site / page).read_text(encoding="utf-8").startswith("# ")
+    assert "](guides/tasks.md): " in (site / "llms.txt").read_text(encoding="utf-8")

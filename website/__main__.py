@@ -24,7 +24,7 @@ def main() -> None:
     for folder in (PAGES, SITE):
         shutil.rmtree(folder, ignore_errors=True)
     for page, text in texts.items():
-        write(PAGES / page, f"---\nmarkdown: {page}\n---\n\n{text}")
+        write(PAGES / page, f"---\nmarkdown: {page}\n---\n\n{for_zensical(text)}")
     for target, file in links.files.items():
         copy(file, PAGES / target)
     copy(STYLE, PAGES / "assets" / "site.css")
@@ -46,6 +46,12 @@ def all_pages() -> tuple[dict[str, str], Links]:
         for page, source in sources().items()
     }
     return texts | python_reference.pages() | {http_reference.PAGE: http_reference.page()}, links
+
+
+def for_zensical(text: str) -> str:
+    """In the code of a table, GitHub needs a backslash before a bar; Zensical would show it."""
+    rows = re.compile(r"^\|.*$", re.MULTILINE)
+    return rows.sub(lambda row: re.sub(r"`[^`]+`", lambda code: code[0].replace("\\|", "|"), row[0]), text)
 
 
 def index_for_models(texts: dict[str, str]) -> str:
