@@ -121,25 +121,23 @@ def make_page(chromium, address):
     assert complaints == []
 
 
-def paths() -> list[str]:
-    """Where each page of the navigation is: `guides/tasks.md` at `guides/tasks/`."""
-    listed = [page.removesuffix(".md") for section in navigation().values() for page in section]
-    return [page.removesuffix("index") if page.endswith("index") else f"{page}/" for page in listed]
+def path_of(page: str) -> str:
+    """Where a page of the navigation is: `guides/tasks.md` at `guides/tasks/`."""
+    return page.removesuffix("index.md") if page.endswith("index.md") else page.removesuffix(".md") + "/"
 
 
-def test_every_page_opens_and_fits_on_a_phone_and_a_desktop(make_page, address):
+@pytest.mark.parametrize("section", navigation())
+def test_every_page_opens_and_fits_on_a_phone_and_a_desktop(make_page, address, section):
     page = make_page(PHONE)
     wrong = []
-    for path in paths():
+    for path in map(path_of, navigation()[section]):
         page.set_viewport_size({"width": PHONE, "height": 900})
         page.goto(address + path)
         for width in (PHONE, DESKTOP):
             page.set_viewport_size({"width": width, "height": 900})
             overflow, headings, broken = page.evaluate(LOOK)
             if overflow > 0 or headings != 1 or broken:
-                wrong.append(
-                    f"{path}, {width}: {overflow} pixels too wide, {headings} h1, {broken} pictures not loaded"
-                )
+                wrong.append(f"{path}, {width}: {overflow} pixels too wide, {headings} h1, {broken} pictures missing")
     assert not wrong, "\n".join(wrong)
 
 
@@ -169,9 +167,10 @@ def test_the_site_is_dark_where_the_system_is_and_can_be_switched(make_page, add
 
 
 def test_each_page_is_there_as_markdown_too(site):
-    for path, page in zip(paths(), (page for section in navigation().values() for page in section), strict=True):
-        html = (site / path / "index.html").read_text(encoding="utf-8")
+    for page in (page for section in navigation().values() for page in section):
+        folder = site / path_of(page)
+        html = (folder / "index.html").read_text(encoding="utf-8")
         (link,) = re.findall(r'<link rel="alternate" type="text/markdown" href="([^"]+)">', html)
-        assert (site / path / link).resolve() == site / page
+        assert (folder / link).resolve() == site / page
         assert (site / page).read_text(encoding="utf-8").startswith("# ")
     assert "](guides/tasks.md): " in (site / "llms.txt").read_text(encoding="utf-8")
