@@ -68,10 +68,13 @@ MADE_BY_USERS = {*named("Holdfast", "Worker", "Flow", "Retry", "Snooze", "Discar
 
 def pages() -> dict[str, str]:
     """The text of each page."""
-    return {
-        f"reference/api/{name}.md": f"# {title} API\n\n" + "\n\n".join(map(described, documented)) + "\n"
-        for name, (title, documented) in PAGES.items()
-    }
+    return {f"reference/api/{name}.md": page(title, documented) for name, (title, documented) in PAGES.items()}
+
+
+def page(title: str, documented: list[Documented]) -> str:
+    names = ", ".join(f"`{each.__name__}`" for each in documented)
+    start = f"Signatures and docstrings of {names}. The [Python API reference](../python.md) is the overview."
+    return "\n\n".join([f"# {title} API", start, *map(described, documented)]) + "\n"
 
 
 def described(documented: Documented) -> str:
