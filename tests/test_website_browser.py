@@ -21,7 +21,7 @@ PHONE, DESKTOP = 390, 1280
 PATIENCE = 60_000
 """Milliseconds for a page, on a busy machine."""
 LOOK = """() => [
-  document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  document.documentElement.scrollWidth - document.body.clientWidth,
   document.querySelectorAll("h1").length,
   [...document.querySelectorAll("article img")].filter((image) => !image.complete || !image.naturalWidth).length,
 ]"""
