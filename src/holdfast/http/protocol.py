@@ -7,6 +7,7 @@
 4. A waiting request is notified when another follows on the connection: from then on a disconnect cannot be seen.
 5. Malformed HTTP gets a problem document too.
 6. `connection_limits.py` decides which connections stay open, and is notified of valid tokens.
+7. The head of an answer is sent together with its body.
 """
 
 from __future__ import annotations
@@ -44,6 +45,42 @@ async def _too_many(_: Scope, __: Receive, send: Send) -> None:
     await problem(busy).send(send)
 
 
+class WholeAnswers(asyncio.Transport):
+    """The transport for answers. uvicorn writes head and body separately, which would be two system calls and packets.
+
+    The head waits for the body, or, if that comes later, for the next turn of the loop.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._held and len(data) <= limits.SMALL:
+            data, self._held = self._held + data, b""
+        elif self._held:
+            self.flush()
+        elif data[:5] == b"HTTP/":
+            self._held = bytes(data)
+            self._loop.call_soon(self.flush)
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        held, self._held = self._held, b""
+        if held and not self._transport.is_closing():
+            self._transport.write(held)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
 class Connection(HttpToolsProtocol):
     """One client's connection. A request that arrives in one piece needs no timer."""
 
@@ -71,6 +108,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
+        self._answers = WholeAnswers(transport, self.loop)
         now = self.loop.time()
         self._peer = self.client[0] if self.client else ""
         self._proxied = self._connection_limits.trusts(self._peer)
@@ -155,11 +193,13 @@ class Connection(HttpToolsProtocol):
         self.scope[ADMITTED] = self._admitted  # pyright: ignore[reportGeneralTypeIssues]
         before = cast("RequestResponseCycle | None", self.cycle)  # None at first, whatever uvicorn declares
         super().on_headers_complete()
+        self.cycle.transport = self._answers
         if before is not None and not before.response_complete:
             before.scope[FOLLOWED] = True  # pyright: ignore[reportGeneralTypeIssues]
             before.message_event.set()
 
     def on_response_complete(self) -> None:
+        self._answers.flush()
         if self._proxied:
             self._connection_limits.leave(self)
         super().on_response_complete()

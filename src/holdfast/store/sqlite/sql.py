@@ -52,8 +52,8 @@ INSERT INTO holdfast_job (id, queue, task, state, priority, run_at, payload, cod
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
 """
-MANY = 25
-"""Rows of one statement for many: they share the cost of a statement, and its common values."""
+MANY, SOME = 25, 5
+"""Rows of one statement for several: they share the cost of a statement, and its common values."""
 _INSERT_NOW = """
 INSERT INTO holdfast_job (created_at, run_at, state, id, queue, task, priority, payload, codec, max_attempts, timeout,
     key)
@@ -61,7 +61,7 @@ VALUES {rows} ON CONFLICT (id) DO NOTHING
 """
 INSERT_NOW = {
     count: _INSERT_NOW.format(rows=", ".join(["(?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
-    for count in (1, MANY)
+    for count in (1, SOME, MANY)
 }
 """Insert jobs that are ready at once and have only ordinary columns."""
 _INSERT_LIMITED = """
@@ -71,7 +71,7 @@ VALUES {rows} ON CONFLICT (id) DO NOTHING
 """
 INSERT_LIMITED = {
     count: _INSERT_LIMITED.format(rows=", ".join(["(?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
-    for count in (1, MANY)
+    for count in (1, SOME, MANY)
 }
 """The same for jobs with limit keys, each with its own `run_at`."""
 INSERT_PAYLOAD = "INSERT INTO holdfast_payload (seq, body) VALUES (?, ?)"
@@ -92,7 +92,7 @@ SELECT id FROM holdfast_job WHERE id = (SELECT CAST(id AS TEXT) FROM holdfast_ke
 """
 """The job that has a key and has not ended."""
 _PUT_KEY = "INSERT OR REPLACE INTO holdfast_key (key, id, fingerprint, made_at) VALUES {rows}"
-PUT_KEY = {count: _PUT_KEY.format(rows=", ".join(["(?, ?, ?, ?)"] * count)) for count in (1, MANY)}
+PUT_KEY = {count: _PUT_KEY.format(rows=", ".join(["(?, ?, ?, ?)"] * count)) for count in (1, SOME, MANY)}
 END_KEY = "UPDATE holdfast_key SET expires_at = ? WHERE key = ? AND id = ?"
 CHANGE_KEY = "UPDATE holdfast_key SET fingerprint = ? WHERE key = ? AND id = ?"
 REMOVE_KEY = "DELETE FROM holdfast_key WHERE key = ? AND id = ?"
@@ -182,7 +182,7 @@ FROM holdfast_limiter WHERE limit_key IN (SELECT value FROM json_each(?))
 PUT_LIMITER = {
     count: "INSERT OR REPLACE INTO holdfast_limiter (limit_key, tat, rest_until, finish, opens_at) VALUES "
     + ", ".join(["(?, ?, ?, ?, ?)"] * count)
-    for count in (1, MANY)
+    for count in (1, SOME, MANY)
 }
 REMOVE_LIMITER = "DELETE FROM holdfast_limiter WHERE limit_key = ?"
 REST = """
@@ -253,7 +253,7 @@ FROM (VALUES {rows}) AS ended
 WHERE seq = ended.column4 AND id = ended.column5 AND fence = ended.column6 AND token = ended.column7
     AND state = 'running' AND key IS NULL
 """
-SUCCEED = {count: _SUCCEED.format(rows=", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * count)) for count in (1, MANY)}
+SUCCEED = {count: _SUCCEED.format(rows=", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * count)) for count in (1, SOME, MANY)}
 """Settle plain successes, all at one time and kept until one time, under the same conditions as END."""
 END_AND_REMOVE = f"DELETE FROM holdfast_job WHERE {_CLAIMED}"
 """Settle a claim for good with a retention of 0."""

@@ -37,12 +37,13 @@ class Step:
         """Ended jobs added (or, below zero, removed), by (queue, state)."""
 
     def write_rows(self, statements: dict[int, str], shared: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> int:
-        """Run a statement that takes MANY rows as often as it fits, and one by one for the rest; the rows written."""
-        many, at, written = statements[sql.MANY], 0, 0
-        while at + sql.MANY <= len(rows):
-            values = (*shared, *chain.from_iterable(rows[at : at + sql.MANY]))
-            written += self.connection.execute(many, values).rowcount
-            at += sql.MANY
+        """Run a statement that takes MANY rows, then SOME, as often as it fits, else one by one; the rows written."""
+        at = written = 0
+        for count in (sql.MANY, sql.SOME):
+            while at + count <= len(rows):
+                values = (*shared, *chain.from_iterable(rows[at : at + count]))
+                written += self.connection.execute(statements[count], values).rowcount
+                at += count
         if at < len(rows):
             written += self.connection.executemany(statements[1], [(*shared, *row) for row in rows[at:]]).rowcount
         return written
