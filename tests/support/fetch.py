@@ -1,6 +1,7 @@
 """Servers for tests that no wheel has: `python tests/support/fetch.py` unpacks them below .venv, without root.
 
-Debian's Redis and pgbouncer, with the libraries that this machine lacks, and Azurite from npm. What is here stays.
+Debian's Redis, pgbouncer and Prometheus, with the libraries that this machine lacks, Azurite from npm, and the tools
+that check deploy/ and .github/. What is here stays.
 """
 
 from __future__ import annotations
@@ -57,19 +58,26 @@ def unpack(packages: Sequence[str]) -> None:
             subprocess.run([*apt, "download", package, *needed], cwd=folder, check=True)
             for archive in folder.glob("*.deb"):
                 subprocess.run(["dpkg", "-x", archive, folder / "root"], check=True)
+            shutil.rmtree(folder / "root" / "usr" / "share", ignore_errors=True)  # 200 MB of Prometheus's own pages
             FOLDER.mkdir(parents=True, exist_ok=True)
             shutil.move(folder / "root", FOLDER / package)
 
 
 def main() -> None:
     """Fetch what is missing; what cannot be had is named, and its tests are skipped."""
-    from support import azurite, pgbouncer, redis
+    from support import azurite, deploy_tools, pgbouncer, prometheus, redis
 
-    debian = {"redis-server": redis.redis_binary, "pgbouncer": pgbouncer.binary}
+    debian = {
+        "redis-server": redis.redis_binary,
+        "pgbouncer": pgbouncer.binary,
+        "prometheus": prometheus.binary,
+    }
     missing = [package for package, binary in debian.items() if binary() is None]
     attempts = [(", ".join(missing), lambda: unpack(missing))] if missing else []
     if azurite.script() is None:
         attempts.append(("Azurite", azurite.fetch))
+    if not deploy_tools.installed():
+        attempts.append(("the tools for deployment files", deploy_tools.fetch))
     for name, attempt in attempts:
         print(f"Fetching {name} for tests ...", flush=True)
         try:

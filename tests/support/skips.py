@@ -27,7 +27,8 @@ MISSING = {
     r"no time namespace can be made here: .*|needs user namespaces": "the kernel or the container forbids namespaces",
     r"processes are identified by /proc|needs /proc|only Linux tells another process's limits": "not Linux",
     r"needs Linux and a C compiler.*": "a library that makes fsync fail is compiled by the test",
-    r"no openssl to make (certificates|a certificate) with|there is no (curl|groff) here": "a program of the system",
+    r"no openssl to make (certificates|a certificate) with": "a program of the system",
+    r"there is no (curl|groff|systemd-analyze) here": "as above",
     r"this Redis has no TLS: .*": "a Redis that was built without it",
     r"not a git checkout": "a source archive",
 }
