@@ -32,8 +32,10 @@ BIOME = $(NODE) $(JAVASCRIPT)/node_modules/@biomejs/biome/bin/biome
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" $(LOCK_ARGS)
 COMPILE := $(LOCK) --group build
+# The queues of docs/migrate, with which the programs "before" run: an environment of their own, made by `make peers`.
+PEERS := $(VENV)/peers
 
-.PHONY: help venv demo test test-all durations structure servers check lint types contracts fmt bench lab docs lock man \
+.PHONY: help venv demo test test-all durations structure servers peers check lint types contracts fmt bench lab docs lock man \
 	picture build sbom notes coverage clean
 
 help:
@@ -63,13 +65,15 @@ demo: $(RUN)
 test: $(DEV)
 	$(BIN)/python -m pytest -m "not extended" $(PYTEST_ARGS)
 
-test-all: servers test
+test-all: servers peers test
 	HOLDFAST_LONG=1 $(BIN)/python -m pytest -m "extended or sized" $(PYTEST_ARGS)
 	$(BIN)/python tests/support/pythons.py $(PYTEST_ARGS)
 
 # Redis beside Valkey, pgbouncer, Prometheus and Azurite, which no wheel has; and the tools that check deploy/ and .github/.
 servers: $(DEV)
 	$(BIN)/python tests/support/fetch.py
+
+peers: $(PEERS)/.installed
 
 durations: $(DEV)
 	$(BIN)/python tests/support/durations.py
@@ -119,6 +123,7 @@ lock: $(DEV)
 	$(COMPILE) --constraint requirements/dev.lock pyproject.toml -o requirements/run.lock
 	$(COMPILE) --constraint requirements/dev.lock --extra server --group docs pyproject.toml -o requirements/docs.lock
 	$(LOCK) --group deploy -o requirements/deploy.lock
+	$(LOCK) --group migrate -o requirements/migrate.lock
 	$(NPM) install --prefix requirements/javascript --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 man: $(DEV)
@@ -159,6 +164,12 @@ $(DOCS)/.installed: requirements/docs.lock | $(BIN)/pip
 	@echo "Installing the documentation tools in $(DOCS) ..."
 	@test -x $(DOCS)/bin/python || $(BIN)/python -m venv --without-pip $(DOCS)
 	@$(PIP) --python $(DOCS)/bin/python install --require-hashes -r requirements/docs.lock
+	@touch $@
+
+$(PEERS)/.installed: requirements/migrate.lock | $(DEV)
+	@echo "Installing the queues of docs/migrate in $(PEERS) ..."
+	@$(BIN)/uv --quiet venv --clear --python $(BIN)/python $(PEERS)
+	@$(BIN)/uv --quiet pip install --python $(PEERS)/bin/python --require-hashes -r requirements/migrate.lock
 	@touch $@
 
 $(JAVASCRIPT)/.installed: $(wildcard requirements/javascript/*) | $(DEV)

@@ -1,26 +1,34 @@
-"""A shop that confirms orders in the background.
+"""A shop that confirms orders in the background, and exports them all in long jobs with progress.
 
 uvicorn shop:web          the shop, a worker in the same process, the dashboard on /queue/ (user admin, password secret)
 python -m pytest          its tests
 """
 
+import asyncio
 import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException
+from fastapi.responses import FileResponse
 from fastapi.security import HTTPBasic, HTTPBasicCredentials
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from holdfast import Holdfast, JobNotFound, Worker
+from holdfast import Context, Holdfast, Job, JobNotFound, Worker
 from holdfast.contrib.fastapi import HoldfastDep, dashboard, lifespan
 
 URL = os.environ.get("SHOP_URL", "sqlite+aiosqlite:///shop.db")
 """The database of the orders and of the jobs; or postgresql+asyncpg://…"""
 PASSWORD = os.environ.get("SHOP_PASSWORD", "secret")
+EXPORTS = Path(os.environ.get("SHOP_EXPORTS", "exports"))
+"""The folder of exported orders; with workers on several machines, one that they share."""
+PAGE = int(os.environ.get("SHOP_PAGE", "100"))
+"""Orders between two checkpoints of an export."""
 
 queue = Holdfast(URL)
 engine = create_async_engine(URL)
@@ -40,6 +48,36 @@ class Order(Base):
 def confirm(order_id: int) -> str:
     """Send the confirmation of an order."""
     return f"confirmed order {order_id}"
+
+
+@queue.task(timeout=3600, unique="until_end")
+async def export(ctx: Context) -> int:
+    """Write all orders to a file, page by page. After a crash, the next attempt goes on behind the last whole page."""
+    done, last, size = ctx.last_checkpoint or (0, 0, 0)
+    async with AsyncSession(engine) as session:
+        total = await session.scalar(select(func.count()).select_from(Order))
+        while True:
+            page = list(await session.scalars(select(Order).where(Order.id > last).order_by(Order.id).limit(PAGE)))
+            if not page:
+                return done
+            text = "".join(f"{order.id},{order.item}\n" for order in page)
+            size = await asyncio.to_thread(write_at, exported(ctx.job.id), size, text)
+            done, last = done + len(page), page[-1].id
+            await ctx.checkpoint([done, last, size])
+            ctx.progress(done, total, "orders")
+
+
+def exported(job_id: str) -> Path:
+    return EXPORTS / f"{job_id}.csv"
+
+
+def write_at(path: Path, position: int, text: str) -> int:
+    """Write a text behind the first `position` bytes of a file, and drop what was there; the new size."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.truncate(position)
+        file.write(text.encode())
+        return position + len(text.encode())
 
 
 @asynccontextmanager
@@ -83,11 +121,38 @@ async def order(item: str, session: SessionDep) -> dict[str, str | int]:
     return {"order": new.id, "job": job.id}
 
 
+@web.post("/exports", status_code=202)
+async def start_export() -> dict[str, str]:
+    """Begin an export; while one has not ended, its job is returned."""
+    return {"job": (await export.enqueue()).id}
+
+
+@web.get("/exports/{job_id}")
+async def download(job_id: str, queue: HoldfastDep) -> FileResponse:
+    """The file of an export that is complete."""
+    found = await find(job_id, queue)
+    if found.task != "export" or found.state != "succeeded":
+        raise HTTPException(409, f"job {job_id} is no complete export: its state is {found.state}")
+    return FileResponse(exported(job_id), media_type="text/csv")
+
+
 @web.get("/jobs/{job_id}")
 async def job(job_id: str, queue: HoldfastDep) -> dict[str, Any]:
-    """Whether an order is confirmed."""
+    """How far a job is: whether an order is confirmed, how many orders are exported."""
+    found = await find(job_id, queue)
+    progress = found.progress and {"done": found.progress.done, "total": found.progress.total}
+    return {"state": found.state, "progress": progress, "result": found.result}
+
+
+@web.delete("/jobs/{job_id}", status_code=202)
+async def cancel(job_id: str, queue: HoldfastDep) -> dict[str, bool]:
+    """End a job that waits, or ask one that runs to stop; false if it has ended."""
+    await find(job_id, queue)
+    return {"cancelled": await queue.cancel(job_id)}
+
+
+async def find(job_id: str, queue: Holdfast) -> Job:
     try:
-        found = await queue.job(job_id)
+        return await queue.job(job_id)
     except JobNotFound:
         raise HTTPException(404) from None
-    return {"state": found.state, "result": found.result}
