@@ -935,7 +935,8 @@ DEFECTS = (
     ),
     Defect(
         "N", "a notification is taken for a cancellation", "worker/lease.py",
-        "                    heartbeat_soon()\n", "                    [self._cancel(key) for key in list(self._slots.runs)]\n",
+        "                    heartbeat_soon()\n",
+        "                    [self._cancel(key) for key in list(self._slots.runs)]\n",
         CANCELLING + "test_a_notification_without_a_cancellation_stops_nothing",
     ),
     Defect(
