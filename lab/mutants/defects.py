@@ -941,7 +941,8 @@ DEFECTS = (
     ),
     Defect(
         "N", "a cancellation is missed if it arrives before its claim", "worker/lease.py",
-        "                    if (record.id, record.fence) in self._cancelled:\n", "                    if False:\n",
+        "                    if ((record.id, record.fence), record.token) in self._cancelled:\n",
+        "                    if False:\n",
         CANCELLING + "test_a_job_is_cancelled_whose_claim_has_not_arrived_yet",
     ),
     # -- threads, heartbeats, log lines

@@ -111,6 +111,11 @@ async def test_heartbeats_notes_and_sweeps_do_not_wait_for_an_open_transaction(a
     async with working(app, lease=3600) as worker:  # its next heartbeat, which would notice the cancellation, is far
         await inside.wait()
         store = session_of(app).store
+
+        async def first_heartbeat_sent():
+            return (await store.holders())[0].heartbeat > 1  # the first of all registers the worker
+
+        await eventually(first_heartbeat_sent)
         record = (await store.get([handle.id]))[0]
         async with asyncio.timeout(30):
             [heartbeat] = await store.heartbeat([worker.holder])

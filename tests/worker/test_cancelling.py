@@ -116,6 +116,27 @@ async def test_a_job_is_cancelled_whose_claim_has_not_arrived_yet(make_app):
     assert len(entered) <= 1
 
 
+async def test_a_new_job_with_the_id_of_a_cancelled_one_runs(make_app):
+    """Its claim may have the same fence as that of the job before it."""
+    app, entered = make_app(lease=3600), asyncio.Event()
+
+    @app.task
+    async def work(wait: bool) -> str:
+        entered.set()
+        if wait:
+            await asyncio.Event().wait()
+        return "done"
+
+    async with working(app):
+        await eventually(lambda: has_renewed(app))
+        handle = await work.using(id="x").enqueue(True)
+        await asyncio.wait_for(entered.wait(), 90)
+        await handle.cancel()
+        assert (await handle.wait(timeout=30)).state == State.CANCELLED
+        await app.delete("x")
+        assert await (await work.using(id="x").enqueue(False)).result(timeout=30) == "done"
+
+
 async def test_a_job_that_waits_for_a_signal_is_cancelled_at_once(make_app):
     app = make_app(lease=3600)
 

@@ -47,8 +47,8 @@ class Leases:
         self._unanswered: set[int] = set()
         """The tokens of claim requests whose jobs have not begun yet."""
         self._strays: dict[Key, float] = {}
-        self._cancelled: frozenset[Key] = frozenset()
-        """Claims whose cancellation was requested, by the last heartbeat: some may not have begun here."""
+        self._cancelled: frozenset[tuple[Key, int]] = frozenset()
+        """Claims in transit, with their tokens, whose cancellation was requested before the last heartbeat."""
         self._watching: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
         self._clearing: set[asyncio.Task[None]] = set()
@@ -61,7 +61,7 @@ class Leases:
                 claims = await confirmed(self._session, ask)
                 for record in claims.records:
                     begin(record)
-                    if (record.id, record.fence) in self._cancelled:
+                    if ((record.id, record.fence), record.token) in self._cancelled:
                         self._cancel((record.id, record.fence))
         finally:
             self._unanswered.discard(ask.token)
@@ -116,9 +116,9 @@ class Leases:
             self._clearing.add(task)
             task.add_done_callback(self._clearing.discard)
             task.add_done_callback(partial(self._log_failure, CLEAR_FAILED))
-        cancelled = [key for key, one in held.items() if one.cancel]
-        self._cancelled = frozenset(cancelled)
-        for key in cancelled:
+        cancelled = [(key, one.token) for key, one in held.items() if one.cancel]
+        self._cancelled = frozenset(claim for claim in cancelled if claim[1] in self._unanswered)
+        for key, _ in cancelled:
             self._cancel(key)
         self._release_strays(held)
 
