@@ -18,7 +18,7 @@ from .unstarted import Unstarted
 
 logger = logging.getLogger("holdfast")
 RELEASE_FAILED = "release claims that have no running job; it tries again after a later heartbeat"
-LONG = 3600.0
+REPEAT_WAIT = 3600.0
 """Seconds after which a wait for a notification is repeated."""
 CLEAR_FAILED = "undo the crash count of jobs that were recovered while it was alive; they may be quarantined"
 
@@ -85,7 +85,7 @@ class Leases:
 
         async def watch() -> None:
             while True:
-                if await listener.wait(LONG) and (self._slots or self._unanswered):
+                if await listener.wait(REPEAT_WAIT) and (self._slots or self._unanswered):
                     heartbeat_soon()
 
         self._watching = self._loop.create_task(watch())
