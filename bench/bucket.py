@@ -31,6 +31,7 @@ ONE = "enqueue, claim and settle, 1,000 callers"
 DEEP = "the same, 10,000 jobs queued"
 REQUESTS, SLOWEST = "requests per job", "slowest operation"
 SINGLES, RUN_ONE = "enqueue, one at a time (no delay)", "run, one worker process (no delay)"
+P50, P99 = "idle latency, median", "idle latency, 99 %"
 CONCURRENCY = 100
 
 
@@ -104,10 +105,16 @@ class Bucket:
                     **rows.at_defaults(self.holdfast, scale.run // 2),
                 },
             ),
+            Scenario("idle latency", "ms", {HOLDFAST: lambda folder: self._latency(folder, scale.latency)}),
+            rows.cancellation(self.holdfast, scale.latency),
             rows.idle_worker(self.holdfast, scale.idle, {}),
             rows.payloads({HOLDFAST: self.holdfast}, scale.payloads),
             rows.flows(self.holdfast, scale.flows),
         ]
+
+    def _latency(self, folder: Path, count: int) -> Values:
+        median, worst = self.holdfast.latencies(folder, count, concurrency=CONCURRENCY)
+        return {f"{P50}, ms": median, f"{P99}, ms": worst}
 
     def _run(self, folder: Path, jobs: int) -> float:
         self.holdfast.fill(folder, count=jobs)

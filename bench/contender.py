@@ -74,6 +74,18 @@ class Contender:
             raise BenchError(f"{self.module}: {len(found)} of {count} jobs arrived")
         return quantile(found, 0.5), quantile(found, 0.99)
 
+    def cancel_latencies(self, folder: Path, count: int, **request: Any) -> tuple[float, float]:
+        """Median and 99th percentile in milliseconds, from the call of cancel in one process to the task in another."""
+        with self.start(folder, do="worker", **request) as worker:
+            worker.wait_until_ready()
+            sent = self.ask(folder, do="cancel", count=count, pauses=PAUSES)["sent"]
+            worker.send()
+            stopped = worker.receive()["stopped"]
+        if stopped.keys() != sent.keys():
+            raise BenchError(f"{self.module}: {len(stopped)} of {count} jobs were stopped")
+        found = [(stopped[id] - at) / 1e6 for id, at in sent.items()]
+        return quantile(found, 0.5), quantile(found, 0.99)
+
     @contextmanager
     def shell_worker(self, folder: Path, command: list[str], waiting: Callable[[], int]) -> Iterator[Child]:
         """A worker that was started as its users start it, and has run one job."""

@@ -14,12 +14,12 @@ from typing import Any
 from holdfast import Flow, Holdfast, Job, Worker
 from holdfast.app import parts_of
 from holdfast.core.clock import SystemClock
-from holdfast.core.job import Record
+from holdfast.core.job import Record, State
 from holdfast.core.operations import Settlement
 from holdfast.store.open import open_store
 
 from . import child
-from .holdfast_app import app, joined, latencies, nothing, nothing_in_thread, stamp, take
+from .holdfast_app import app, hang, joined, latencies, nothing, nothing_in_thread, stamp, stopped, take
 from .process import ROOT
 
 WARM_UP = 50
@@ -234,7 +234,7 @@ def worker(concurrency: int) -> dict[str, Any]:
             await running
 
     asyncio.run(run())
-    return {"latencies": latencies}
+    return {"latencies": latencies, "stopped": stopped}
 
 
 def produce(count: int, pauses: tuple[float, float]) -> dict[str, Any]:
@@ -251,6 +251,26 @@ def produce(count: int, pauses: tuple[float, float]) -> dict[str, Any]:
     return {"jobs": count}
 
 
+def cancel(count: int, pauses: tuple[float, float]) -> dict[str, Any]:
+    """Cancel jobs that run in another process, one at a time with pauses; when each call was made, by id."""
+    sent: dict[str, int] = {}
+
+    async def run() -> None:
+        async with app:
+            child.wait_for_go()
+            for _ in range(count):
+                handle = await hang.enqueue()
+                while (await handle.job()).state != State.RUNNING:  # noqa: ASYNC110  # nothing notifies of a start
+                    await asyncio.sleep(0.05)
+                await asyncio.sleep(random.uniform(*pauses))
+                sent[handle.id] = time.monotonic_ns()
+                await handle.cancel()
+                await handle.wait()
+
+    asyncio.run(run())
+    return {"sent": sent}
+
+
 if __name__ == "__main__":
     commands: dict[str, Callable[..., dict[str, Any]]] = {
         "enqueue": enqueue,
@@ -262,5 +282,6 @@ if __name__ == "__main__":
         "work": work,
         "worker": worker,
         "produce": produce,
+        "cancel": cancel,
     }
     child.serve(commands)

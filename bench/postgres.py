@@ -133,6 +133,7 @@ class Postgres:
                 },
             ),
             self._latency(scale),
+            rows.cancellation(self.holdfast, scale.latency),
             rows.idle_worker(
                 self.holdfast,
                 scale.idle,

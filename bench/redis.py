@@ -118,6 +118,7 @@ class Redis:
                 {HOLDFAST: lambda folder: self._run(self.holdfast, folder, 2, scale.run, concurrency=CONCURRENCY)},
             ),
             self._latency(scale),
+            rows.cancellation(self.holdfast, scale.latency),
             rows.idle_worker(
                 self.holdfast,
                 scale.idle,

@@ -1,4 +1,4 @@
-"""Scenarios that every store has: a worker at its defaults, large payloads, an idle worker, flows, a command."""
+"""Scenarios that every store has: a worker at its defaults or idle, cancellation, large payloads, flows, a command."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ CLIENT_MEMORY, SERVER_MEMORY = f"{PAYLOADS}, client memory", f"{PAYLOADS}, serve
 FLOW = "flow of three jobs"
 FLOW_ENQUEUE, FLOW_RUN = f"{FLOW}, enqueue", f"{FLOW}, run"
 FLOW_ENQUEUE_CALLS, FLOW_RUN_CALLS = f"{FLOW}, store calls to enqueue", f"{FLOW}, store calls to run"
+CANCEL_P50, CANCEL_P99 = "cancel latency, median", "cancel latency, 99 %"
 COMMAND = "command that enqueues one job"
 MEGABYTE = 1_000_000
 COMMAND_LINE = str(Path(sys.executable).parent / "holdfast")
@@ -125,6 +126,19 @@ def idle_worker(
         return run
 
     return Scenario("idle worker", "MB", {who: measure(one) for who, one in {HOLDFAST: started, **peers}.items()})
+
+
+# -- cancellation
+
+
+def cancellation(holdfast: Contender, count: int) -> Scenario:
+    """How long a running job of another process takes to hear that it was cancelled."""
+
+    def measure(folder: Path) -> Values:
+        median, worst = holdfast.cancel_latencies(folder, count, concurrency=1)
+        return {f"{CANCEL_P50}, ms": median, f"{CANCEL_P99}, ms": worst}
+
+    return Scenario("cancel latency", "ms", {HOLDFAST: measure})
 
 
 # -- flows

@@ -74,6 +74,7 @@ class Sqlite:
             self._run_one(scale),
             self._run_two(scale),
             self._latency(scale),
+            rows.cancellation(self.holdfast, scale.latency),
             rows.idle_worker(self.holdfast, scale.idle, {HUEY: self._idle_huey}),
             rows.payloads({HOLDFAST: self.holdfast, RAW: self.raw, HUEY: self.huey}, scale.payloads),
             rows.flows(self.holdfast, scale.flows, self.raw),

@@ -96,6 +96,12 @@ def counted(seconds: float) -> dict[str, float]:
 
 
 @pytest.mark.extended
+def test_a_cancellation_is_timed_from_one_process_to_another(holdfast, tmp_path):
+    found = measured(rows.cancellation(holdfast, 1), tmp_path)
+    assert 0 < found[rows.CANCEL_P50, rows.HOLDFAST] <= found[rows.CANCEL_P99, rows.HOLDFAST]
+
+
+@pytest.mark.extended
 def test_flows_give_rates_and_store_calls(holdfast, raw, tmp_path):
     found = measured(rows.flows(holdfast, 2, raw), tmp_path)
     assert found[rows.FLOW_ENQUEUE, rows.HOLDFAST] > 0

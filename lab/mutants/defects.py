@@ -48,6 +48,8 @@ IDLE = "tests/worker/test_idle.py -k "
 REFUSALS = "tests/worker/test_refused_jobs.py -k "
 FOLLOW_UPS = "tests/app/test_follow_ups.py -k "
 OUTSIDE = "tests/app/test_flow_outside.py -k "
+CANCELLING = "tests/worker/test_cancelling.py -k "
+NOTIFIED = "test_a_holder_is_notified_of_each_request_to_cancel_one_of_its_jobs"
 
 DEFECTS = (
     # -- the reference store, and so every rule of the protocol, by simulation
@@ -904,6 +906,44 @@ DEFECTS = (
         "I", "a job is moved to the shell task without its payload", "http/job_policy.py",
         "if task == SHELL_TASK and not isinstance(patch.payload, bytes):", "if task != task:",
         "tests/http/test_http_job_policy.py -k payload_and_then_the_task",
+    ),
+    # -- cancellation
+    Defect(
+        "N", "the memory store notifies no holder of a cancellation", "store/reference/jobs.py",
+        "        if apply.asks_to_stop(record, change.patch):\n", "        if False:\n",
+        MEMORY + NOTIFIED,
+    ),
+    Defect(
+        "N", "SQLite does not count a request to cancel, so other processes are not notified", "store/sqlite/change.py",
+        "                self._asked.append((kept.holder,))\n", "",
+        SQLITE + NOTIFIED,
+    ),
+    Defect(
+        "N", "Postgres notifies no holder of a cancellation", "store/postgres/change.py",
+        "            self.holders.add(kept.holder)\n", "            pass\n",
+        POSTGRES + NOTIFIED,
+    ),
+    Defect(
+        "N", "Redis notifies no holder of a cancellation", "store/redis/lua/change.lua",
+        "      notified['holder/' .. mutable.holder] = true\n", "      notified['queue/' .. queue] = true\n",
+        REDIS + NOTIFIED,
+    ),
+    Defect(
+        "N", "a worker does not listen for cancellations", "worker/worker.py",
+        "        leases.watch(heartbeat.soon)\n", "",
+        CANCELLING + "test_a_thread_hears_of_a_cancellation_long_before_the_next_heartbeat",
+    ),
+    Defect(
+        "N", "a notification is taken for a cancellation", "worker/lease.py",
+        "                    heartbeat_soon()\n",
+        "                    [self._cancel(key) for key in list(self._slots.runs)]\n",
+        CANCELLING + "test_a_notification_without_a_cancellation_stops_nothing",
+    ),
+    Defect(
+        "N", "a cancellation is missed if it arrives before its claim", "worker/lease.py",
+        "                    if ((record.id, record.fence), record.token) in self._cancelled:\n",
+        "                    if False:\n",
+        CANCELLING + "test_a_job_is_cancelled_whose_claim_has_not_arrived_yet",
     ),
     # -- threads, heartbeats, log lines
     Defect(

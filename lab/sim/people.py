@@ -63,8 +63,9 @@ class LoopHeartbeat(Heartbeat):
         self._beating = here.process.start(self._live(), Loop(here.process))
 
     async def stopped(self) -> None:
-        if self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
+        self._stopping = True
+        if self._loop is not None:
+            self.soon()
         else:
             self._beating.cancel()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,6 +1,7 @@
 """Tasks that run in processes of their own, in every way that such a process can end."""
 
 import ctypes
+import logging
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ def double(ctx: Context, n: int) -> int:
     print("begun", n)
     ctx.progress(1, 2, "half")
     ctx.log.info("in the middle")
+    logging.getLogger("shop").info("at the end")
     return n * 2
 
 

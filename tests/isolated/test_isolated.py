@@ -62,7 +62,11 @@ async def test_what_it_prints_and_logs_is_seen(app, caplog):
     caplog.set_level(logging.INFO)
     [job] = await run(app, (tasks.double, 1))
     assert b"".join(piece.data for piece in await app.handle(job.id).output()) == b"begun 1\n"
-    assert "in the middle" in caplog.text
+    lines = {record.getMessage(): record for record in caplog.records if record.name in ("holdfast.job", "shop")}
+    for text in ("in the middle", "at the end"):
+        line = lines[text]
+        assert (line.job_id, line.attempt, line.queue) == (job.id, 1, "default")
+        assert line.job_type.endswith("double")
     assert job.pid not in (None, os.getpid())
 
 
@@ -117,7 +121,7 @@ def commands():
 async def test_a_cancelled_one_may_tidy_up(app, tmp_path):
     file = tmp_path / "said"
     handle = await tasks.wait_for_the_end.enqueue(str(file))
-    async with working(app, lease=1.0):
+    async with working(app, lease=3600):  # a notification, no heartbeat, brings the request
         await eventually(lambda: file.exists() and file.read_text() == "begun", 15)
         await handle.cancel()
         job = await handle.wait(timeout=15)

@@ -165,7 +165,7 @@ def test_tracebacks_and_unknown_objects_are_logged_on_one_line(quiet_again, caps
     output = json.loads(line)
     assert output["event"] == "it broke"
     assert output["logger"] == "shop"
-    assert output["exception"].endswith("second")
+    assert output["traceback"].endswith("second")
     assert output["thing"] == "<class 'object'>"
 
 

@@ -10,6 +10,7 @@ import pytest
 from holdfast import Context
 from holdfast.core.job import State
 from holdfast.testing.build import change
+from holdfast.worker.lease import Leases
 from support.eventually import eventually
 from support.inside import session_of
 from support.terminal import terminal
@@ -94,7 +95,8 @@ async def test_the_result_of_a_transaction_is_encoded_by_the_tasks_own_codec(app
     assert await app.handle(handle.id).result(timeout=30) == {("a", 1): {2}}
 
 
-async def test_heartbeats_notes_and_sweeps_do_not_wait_for_an_open_transaction(app, sql, table):
+async def test_heartbeats_notes_and_sweeps_do_not_wait_for_an_open_transaction(app, sql, table, monkeypatch):
+    monkeypatch.setattr(Leases, "watch", lambda self, heartbeat_soon: None)  # it would stop the cancelled job
     await make_table(app, sql, table)
     inside, leave = asyncio.Event(), asyncio.Event()
 
@@ -109,6 +111,11 @@ async def test_heartbeats_notes_and_sweeps_do_not_wait_for_an_open_transaction(a
     async with working(app, lease=3600) as worker:  # its next heartbeat, which would notice the cancellation, is far
         await inside.wait()
         store = session_of(app).store
+
+        async def first_heartbeat_sent():
+            return (await store.holders())[0].heartbeat > 1  # the first of all registers the worker
+
+        await eventually(first_heartbeat_sent)
         record = (await store.get([handle.id]))[0]
         async with asyncio.timeout(30):
             [heartbeat] = await store.heartbeat([worker.holder])

@@ -13,11 +13,11 @@ from support.terminal import HOLDFAST, Terminal
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
-    """A terminal with a worker behind it that hears of cancellations within half a second."""
+    """A terminal with a worker behind it that hears of cancellations by notifications alone."""
     terminal = Terminal(tmp_path_factory.mktemp("shell"))
     terminal.env["HOLDFAST_SECRET"] = "not for commands"
     terminal("config", "set", "backoff_base", "0")
-    terminal("worker", "start", "--lease", "1.5")
+    terminal("worker", "start", "--lease", "3600")
     yield terminal
     terminal("worker", "stop", "--now")
     left = terminal.process_table()

@@ -7,6 +7,10 @@ import time
 import pytest
 
 from holdfast import Backoff, Context, State
+from holdfast.store.protocol import Batch
+from holdfast.store.reference.memory import MemoryStore
+from holdfast.testing.build import cancellation
+from holdfast.worker.lease import Leases
 from support.eventually import eventually
 from support.inside import session_of
 from support.workers import work_off, working
@@ -23,6 +27,166 @@ async def has_renewed(app):
 def brisk(make_app):
     """An app whose workers beat many times a second."""
     return make_app(lease=0.9, poll=0.05)
+
+
+@pytest.fixture
+def no_hints(monkeypatch):
+    """Every notification about a cancellation is lost."""
+    monkeypatch.setattr(Leases, "watch", lambda self, heartbeat_soon: None)
+
+
+async def test_a_lost_notification_only_delays_a_cancellation(brisk, no_hints):
+    entered = asyncio.Event()
+
+    @brisk.task
+    async def slow() -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    handle = await slow.enqueue()
+    async with working(brisk):
+        await asyncio.wait_for(entered.wait(), 90)
+        await handle.cancel()
+        assert (await handle.wait(timeout=30)).state == State.CANCELLED
+
+
+async def test_a_notification_without_a_cancellation_stops_nothing(make_app):
+    app, entered, gate = make_app(MemoryStore(), lease=3600), asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def work() -> str:
+        entered.set()
+        await gate.wait()
+        return "undisturbed"
+
+    handle = await work.enqueue()
+    async with working(app):
+        await asyncio.wait_for(entered.wait(), 90)
+        store = session_of(app).store
+
+        async def heartbeats():
+            return (await store.holders())[0].heartbeat
+
+        since = await heartbeats()
+
+        async def renewed():
+            store.notify_all()
+            return await heartbeats() > since + 1
+
+        await eventually(renewed)
+        gate.set()
+        assert await handle.result(timeout=30) == "undisturbed"
+
+
+async def test_a_job_is_cancelled_whose_claim_has_not_arrived_yet(make_app):
+    """The heartbeat after the notification reports a claim whose job has not begun here."""
+    app, answered, gate, entered = make_app(lease=3600), asyncio.Event(), asyncio.Event(), []
+
+    @app.task
+    async def work() -> None:
+        entered.append(1)
+        await asyncio.Event().wait()
+
+    async with working(app):
+        await eventually(lambda: has_renewed(app))
+        store = session_of(app).store
+        write = store.write
+
+        async def late(batch):
+            answers = await write(batch)
+            if any(claims.records for claims in answers.asks):
+                answered.set()
+                await gate.wait()
+            return answers
+
+        store.write = late
+        handle = await app.enqueue("work")
+        await asyncio.wait_for(answered.wait(), 90)
+        store.write = write
+        record = (await store.get([handle.id]))[0]
+        [before] = await store.holders()
+        await write(Batch(changes=[cancellation(record)]))
+
+        async def heartbeat_answered():
+            return (await store.holders())[0].heartbeat > before.heartbeat
+
+        await eventually(heartbeat_answered)
+        gate.set()
+        assert (await handle.wait(timeout=30)).state == State.CANCELLED
+    assert len(entered) <= 1
+
+
+async def test_a_new_job_with_the_id_of_a_cancelled_one_runs(make_app):
+    """Its claim may have the same fence as that of the job before it."""
+    app, entered = make_app(lease=3600), asyncio.Event()
+
+    @app.task
+    async def work(wait: bool) -> str:
+        entered.set()
+        if wait:
+            await asyncio.Event().wait()
+        return "done"
+
+    async with working(app):
+        await eventually(lambda: has_renewed(app))
+        handle = await work.using(id="x").enqueue(True)
+        await asyncio.wait_for(entered.wait(), 90)
+        await handle.cancel()
+        assert (await handle.wait(timeout=30)).state == State.CANCELLED
+        await app.delete("x")
+        assert await (await work.using(id="x").enqueue(False)).result(timeout=30) == "done"
+
+
+async def test_a_job_that_waits_for_a_signal_is_cancelled_at_once(make_app):
+    app = make_app(lease=3600)
+
+    @app.task
+    async def ask(ctx: Context) -> str:
+        return await ctx.wait_for("answer")
+
+    handle = await ask.enqueue()
+    async with working(app):
+
+        async def waits():
+            return (await handle.job()).waiting_for is not None
+
+        await eventually(waits)
+        assert await handle.cancel() is True
+        assert (await handle.job()).state == State.CANCELLED
+        assert await app.signal("answer", "late") == 0
+
+
+async def test_a_thread_hears_of_a_cancellation_long_before_the_next_heartbeat(make_app):
+    app, entered = make_app(lease=3600), threading.Event()
+
+    @app.task
+    def slow(ctx: Context) -> None:
+        entered.set()
+        while not ctx.cancelled:
+            time.sleep(0.01)
+
+    async with working(app):
+        await eventually(lambda: has_renewed(app))
+        handle = await slow.enqueue()
+        await eventually(entered.is_set)
+        await handle.cancel()
+        assert (await handle.wait(timeout=30)).state == State.CANCELLED
+
+
+async def test_a_stopping_worker_still_cancels_what_runs(make_app):
+    app, entered = make_app(lease=3600), asyncio.Event()
+
+    @app.task
+    async def slow() -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    handle = await slow.enqueue()
+    async with working(app, grace=60) as worker:
+        await asyncio.wait_for(entered.wait(), 90)
+        worker.stop()
+        await handle.cancel()
+        assert (await handle.wait(timeout=30)).state == State.CANCELLED
 
 
 async def test_cancelling_interrupts_an_async_task(brisk):
@@ -129,7 +293,7 @@ async def test_a_thread_that_stops_with_an_exception_is_cancelled(brisk):
         assert (await handle.wait(timeout=30)).state == State.CANCELLED
 
 
-async def test_work_that_finished_first_stays_succeeded(make_app):
+async def test_work_that_finished_first_stays_succeeded(make_app, no_hints):
     app = make_app(lease=60)  # after its first, no heartbeat will carry the request in time
     entered, gate = asyncio.Event(), asyncio.Event()
 
@@ -149,7 +313,7 @@ async def test_work_that_finished_first_stays_succeeded(make_app):
     assert (job.state, job.result) == (State.SUCCEEDED, "done")
 
 
-async def test_a_failure_after_a_request_to_cancel_is_not_retried(make_app):
+async def test_a_failure_after_a_request_to_cancel_is_not_retried(make_app, no_hints):
     app = make_app(lease=60)
     entered, gate = asyncio.Event(), asyncio.Event()
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from ..core.errors import StoreUnavailable
 from ..core.operations import HeartbeatReply, Holder
 from ..observe.outages import Outages
+from ..store.notify import wait_for
 from ..store.protocol import Store
 
 T = TypeVar("T")
@@ -45,7 +47,8 @@ class Heartbeat:
         self._outages = outages
         self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
+        self._wake = asyncio.Event()
+        self._stopping = False
         self._started = threading.Event()
 
     def start(self) -> None:
@@ -59,10 +62,15 @@ class Heartbeat:
 
     def stop(self) -> None:
         """Stop, and wait for a heartbeat in progress."""
-        loop, stop = self._loop, self._stop
-        if loop is not None and stop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(stop.set)
+        self._stopping = True
+        self.soon()
         self._thread.join()
+
+    def soon(self) -> None:
+        """Send the next heartbeat now, since its reply may have changed. From any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has stopped
+                self._loop.call_soon_threadsafe(self._wake.set)
 
     async def stopped(self) -> None:
         """Stop without blocking the caller's loop."""
@@ -96,10 +104,10 @@ class Heartbeat:
             ) from None
 
     async def _live(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._started.set()
         opened = False
-        while not self._stop.is_set():
+        while not self._stopping:
             pause = self._holder.lease / 3
             try:
                 if not opened:
@@ -116,10 +124,6 @@ class Heartbeat:
                 self._outages.worked("heartbeat")
                 if not self._after(known, heartbeat):
                     break
-            try:
-                async with asyncio.timeout(pause):
-                    await self._stop.wait()
-            except TimeoutError:
-                pass
+            await wait_for(self._wake, pause)
         if opened:
             await self._store.close()

@@ -175,11 +175,14 @@ class Events:
         """Whether a handler receives events of one of these names."""
         return any(self._handlers[name] for name in names)
 
-    def emit(self, event: Event) -> None:
-        """Log an event and call its handlers; an exception of a handler is logged and does not propagate."""
+    def emit(self, event: Event, traceback: str | None = None) -> None:
+        """Log an event and call its handlers; an exception of a handler is logged and does not propagate.
+
+        A traceback is only logged: it is part of the log record, and no field of the event.
+        """
         name, level = event.name, _LEVELS[event.name]
         if logger.isEnabledFor(level):
-            logger.handle(_log_record(level, event, self.clock))
+            logger.handle(_log_record(level, event, self.clock, traceback))
         if not (handlers := self._handlers[name]):
             return
         request = guard.set(None)  # a handler is app code: the policy of the current request does not apply to its jobs
@@ -231,7 +234,8 @@ class Events:
             retry_in = end.delay if end.state == State.FAILED else None
             ran = self._ran(record, began)
             error = end.error if "error" in KINDS[name].fields else None  # a released job keeps an earlier error
-            self.emit(_about(name, record, waited=_waited(record), ran=ran, error=error, retry_in=retry_in))
+            trace = end.traceback if name in ("job_failed", "job_dead") else None
+            self.emit(_about(name, record, waited=_waited(record), ran=ran, error=error, retry_in=retry_in), trace)
 
     def refused(self, record: Record) -> None:
         """The end of a claim was refused: the claim had already ended."""
@@ -280,16 +284,20 @@ def _template(level: int) -> dict[str, Any]:
     return logger.makeRecord("holdfast", level, __file__, 0, "%s %s", (), None).__dict__
 
 
-def _log_record(level: int, event: Event, clock: Clock) -> logging.LogRecord:
+def _log_record(level: int, event: Event, clock: Clock, traceback: str | None) -> logging.LogRecord:
     """A log record of an event.
 
     Not by `logger.log`: it searches for the calling line, always this one, at a third of the total cost. And in a
     process whose lines show no thread and no process (`logs.set_up`) not by `makeRecord`: that took 3 of 12 µs.
     """
     about = {"event": event.name, "fields": event.fields}
+    if traceback is not None:
+        about["exc_text"] = traceback.rstrip()  # where every formatter of `logging` looks for a formatted exception
     arguments = (event.name, _FieldText(event))
     if logging.logThreads or logging.logProcesses:
-        return logger.makeRecord("holdfast", level, __file__, 0, "%s %s", arguments, None, extra=about)
+        record = logger.makeRecord("holdfast", level, __file__, 0, "%s %s", arguments, None)
+        record.__dict__.update(about)
+        return record
     record, now = logging.LogRecord.__new__(logging.LogRecord), clock.now() / 1_000_000
     record.__dict__ = {**_template(level), "args": arguments, "created": now, "msecs": now % 1 * 1000, **about}
     return record

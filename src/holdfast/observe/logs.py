@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import msgspec
 
-COMMON = ("job_id", "job_type", "queue", "attempt", "worker_id", "trace_id")
-"""Attributes of a log record that are printed as fields; `ctx.log` sets them."""
+from .job_fields import fields_for
+
 LINE_AGE = 0.05
 """Seconds until a line is written: a write for each line would cost as much as a short job."""
 BATCH = 1000
@@ -142,14 +142,13 @@ class _Lines(logging.Formatter):
             "event": about.get("event") or record.getMessage(),
         }
         fields: Mapping[str, Any] | None = about.get("fields")
-        if fields is not None:
-            line.update(fields)
-        else:
-            line.update((name, about[name]) for name in COMMON if about.get(name) is not None)
+        line.update(fields_for(record) if fields is None else fields)
         if record.name != "holdfast":
             line["logger"] = record.name
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["traceback"] = self.formatException(record.exc_info)
+        elif record.exc_text:  # of a job, which has no exception any more
+            line["traceback"] = record.exc_text
         return self._render(line)
 
 
@@ -181,14 +180,18 @@ def _pretty(colours: Mapping[str, tuple[str, str]]) -> Renderer:
 
     def render(line: Line) -> str:
         at, level, event = line.pop("timestamp"), line.pop("level"), line.pop("event")
-        trace = line.pop("exception", None)
+        trace = line.pop("traceback", None)
         start, end = colours.get(level, ("", ""))
         fields = "".join(f" {key}{name}{unkey}={_shown(value)}" for name, value in line.items())
-        text = event if event.isprintable() else event.encode("unicode_escape").decode()
-        shown = f"{dim}{_clock(int(at.timestamp()))}{undim} {start}{level:8}{end} {bold}{text:18}{unbold}{fields}"
-        return shown if trace is None else f"{shown}\n{trace}"
+        clock = _clock(int(at.timestamp()))
+        shown = f"{dim}{clock}{undim} {start}{level:8}{end} {bold}{_printable(event):18}{unbold}{fields}"
+        return shown if trace is None else "\n".join((shown, *map(_printable, trace.splitlines())))
 
     return render
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 @functools.lru_cache(2)

@@ -219,7 +219,11 @@ class Store(Protocol):
         ...
 
     def listen(self, topics: Iterable[str]) -> Listener:
-        """A listener for `queue/NAME` (a job became ready), `job/ID` (a job ended) and `record/KIND` (`put_record`)."""
+        """A listener for these topics.
+
+        `queue/NAME`: a job became ready. `job/ID`: it ended. `holder/ID`: a change requested the cancellation of one of
+        its running jobs. `record/KIND`: `put_record` changed one.
+        """
         ...
 
 

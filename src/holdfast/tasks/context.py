@@ -15,7 +15,7 @@ from ..core.errors import ConfigError, InvalidJob
 from ..core.job import Record
 from ..core.operations import Note
 from ..core.validation import checked_seconds
-from ..observe.trace_ids import trace_id_of
+from ..observe.job_fields import fields_of
 from ..views import Job, Progress, job_view
 from .claim_notes import WriteNote, on_loop, save, stored
 from .durable_steps import DurableSteps
@@ -129,16 +129,7 @@ class Context:
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose records have this job's id, task, attempt and worker."""
-        record = self._record
-        about = {
-            "job_id": record.id,
-            "job_type": record.task,
-            "queue": record.queue,
-            "attempt": record.attempt,
-            "worker_id": record.holder,
-            "trace_id": trace_id_of(record.meta),
-        }
-        return logging.LoggerAdapter(logging.getLogger("holdfast.job"), about)
+        return logging.LoggerAdapter(logging.getLogger("holdfast.job"), fields_of(self._record))
 
     @property
     def attempt(self) -> int:

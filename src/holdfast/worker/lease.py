@@ -18,6 +18,8 @@ from .unstarted import Unstarted
 
 logger = logging.getLogger("holdfast")
 RELEASE_FAILED = "release claims that have no running job; it tries again after a later heartbeat"
+REPEAT_WAIT = 3600.0
+"""Seconds after which a wait for a notification is repeated."""
 CLEAR_FAILED = "undo the crash count of jobs that were recovered while it was alive; they may be quarantined"
 
 
@@ -45,6 +47,9 @@ class Leases:
         self._unanswered: set[int] = set()
         """The tokens of claim requests whose jobs have not begun yet."""
         self._strays: dict[Key, float] = {}
+        self._cancelled: frozenset[tuple[Key, int]] = frozenset()
+        """Claims in transit, with their tokens, whose cancellation was requested before the last heartbeat."""
+        self._watching: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
         self._clearing: set[asyncio.Task[None]] = set()
 
@@ -56,17 +61,35 @@ class Leases:
                 claims = await confirmed(self._session, ask)
                 for record in claims.records:
                     begin(record)
+                    if ((record.id, record.fence), record.token) in self._cancelled:
+                        self._cancel((record.id, record.fence))
         finally:
             self._unanswered.discard(ask.token)
         return claims
 
     async def close(self) -> None:
         """Stop releasing claims: the rest is released when the worker deregisters."""
-        if self._releasing is not None:
-            self._releasing.cancel()
-            await asyncio.wait([self._releasing])
+        for task in (self._watching, self._releasing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         if self._clearing:
             await asyncio.wait(self._clearing)
+
+    def watch(self, heartbeat_soon: Callable[[], None]) -> None:
+        """From now on, send a heartbeat when the cancellation of a job of this worker may have been requested.
+
+        The notification is a hint: the reply to the heartbeat decides. Without it, the next regular heartbeat does.
+        """
+        listener = self._session.store.listen([f"holder/{self.holder.id}"])
+
+        async def watch() -> None:
+            while True:
+                if await listener.wait(REPEAT_WAIT) and (self._slots or self._unanswered):
+                    heartbeat_soon()
+
+        self._watching = self._loop.create_task(watch())
+        self._watching.add_done_callback(lambda _: listener.close())
 
     def before_heartbeat(self) -> frozenset[Key]:
         """On the heartbeat thread: the claims that ran before it. (Copying a dict's keys is atomic.)"""
@@ -93,10 +116,15 @@ class Leases:
             self._clearing.add(task)
             task.add_done_callback(self._clearing.discard)
             task.add_done_callback(partial(self._log_failure, CLEAR_FAILED))
-        for key, one in held.items():
-            if one.cancel and (run := runs.get(key)) is not None and run.why is None:
-                run.stop("cancel")
+        cancelled = [(key, one.token) for key, one in held.items() if one.cancel]
+        self._cancelled = frozenset(claim for claim in cancelled if claim[1] in self._unanswered)
+        for key, _ in cancelled:
+            self._cancel(key)
         self._release_strays(held)
+
+    def _cancel(self, key: Key) -> None:
+        if (run := self._slots.runs.get(key)) is not None and run.why is None:
+            run.stop("cancel")
 
     async def _clear(self, lost: list[Record]) -> None:
         """Recovered jobs of this worker count as crashed. It is alive: undo that for those that still wait."""

@@ -209,6 +209,7 @@ class Worker:
         self._ended = asyncio.Event()
         runtime.before_close.add(self._end)
         heartbeat.start()
+        leases.watch(heartbeat.soon)
         maintenance = Maintenance(session, claims, poll, min(RECOVERY_DELAY, 3 * poll), lease=lease)
         scheduler = Scheduler(parts.schedules, session, poll)
         unserved = UnservedQueues(parts.inspection, session)

@@ -41,6 +41,8 @@ class Changes:
         self._transitions: list[tuple[str, str]] = []
         self.queues: set[str] = set()
         self.ended: set[str] = set()
+        self.holders: set[str] = set()
+        """Holders of running jobs whose cancellation is requested."""
 
     async def make(self, changes: Sequence[Change]) -> list[bool]:
         """Make each change; False if its job no longer is as the change expects."""
@@ -87,6 +89,8 @@ class Changes:
         over = kept.state in TERMINAL
         if over:
             self.ended.add(kept.id)
+        elif kept.holder is not None and apply.asks_to_stop(kept, change.patch):
+            self.holders.add(kept.holder)
         else:
             self.queues.add(kept.queue)
         if not (over and was_over):  # else it had ended before: the expiry of its key stays

@@ -37,8 +37,8 @@ async def write(
         if batch.changes:
             changes = Changes(link, say)
             answers.changes = await changes.make(batch.changes)
-            if changes.queues or changes.ended:
-                names = (sorted(changes.queues), sorted(changes.ended), with_hint)
-                hint = (await link.fetch(say(sql.HINT), *names))[0][0]
+            names = sorted(changes.queues), sorted(changes.ended), sorted(changes.holders)
+            if any(names):
+                hint = (await link.fetch(say(sql.HINT), *names, with_hint))[0][0]
         answers.asks = [(await part(Batch(asks=[ask]), patient=at == 0)).asks[0] for at, ask in enumerate(batch.asks)]
     return answers, done, hint if with_hint else None

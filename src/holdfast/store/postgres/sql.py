@@ -107,7 +107,7 @@ FROM unnest($1::text[], $2::boolean[]) AS u(limit_key, deferred) GROUP BY u.defe
 RECORD_ENDED = "SELECT holdfast.record_ended($1)"
 END_HANDLED = "DELETE FROM holdfast.record WHERE kind = 'ended' AND name = ANY ($1) AND value = '{}'"
 """Remove the records of ends, unless something was added to `{}`."""
-HINT = "SELECT holdfast.hint($1, $2, $3)"
+HINT = "SELECT holdfast.hint($1, $2, $3, $4)"
 HINT_ABOUT_RECORD = "SELECT pg_notify('holdfast.', $1) WHERE holdfast.has_listener(1)"
 RECORD_TRANSITION = "SELECT holdfast.record_transition(holdfast.micros(), $1, $2)"
 NOW = "SELECT holdfast.micros()"

@@ -19,9 +19,10 @@ from .pool import connect, release
 
 logger = logging.getLogger("holdfast")
 
-QUEUES, JOBS = 1, 2
+QUEUES, JOBS, HOLDERS = 1, 2, 3
 """Kinds of hints that a process can request (the first also for records); the second number of the advisory lock by
 which it does so."""
+KINDS = {"job": JOBS, "holder": HOLDERS}
 PAUSES = (0.05, 0.2, 1.0, 2.0, 5.0)
 """Seconds before each attempt to listen again; the last one repeats."""
 LISTENER_PROBE = 20.0
@@ -43,7 +44,7 @@ class Wanted(NamedTuple):
     @classmethod
     def by(cls, listener: LocalListener) -> Wanted:
         """The hints that notify this listener."""
-        kinds = frozenset(JOBS if name.startswith("job/") else QUEUES for name in listener.topics)
+        kinds = frozenset(KINDS.get(name.partition("/")[0], QUEUES) for name in listener.topics)
         return cls(frozenset(topic(name) for name in listener.topics), kinds)
 
 
@@ -112,17 +113,18 @@ class Listeners:
             self._request_soon(again=True)
 
     def on_hint(self, hint: str) -> None:
-        """Notify the listeners of the topics that a hint names; `*` means all."""
-        if hint == "*":
-            self._notify_all()
-            return
+        """Notify the listeners of the topics that a hint names; `*` means all queues and jobs."""
         for name in hint.split(","):
+            if name == "*":
+                self._notify_all(QUEUES, JOBS)
             for listener in self._by_name.get(name, ()):
                 listener.event.set()
 
-    def _notify_all(self) -> None:
-        for listener in self._all:
-            listener.event.set()
+    def _notify_all(self, *kinds: int) -> None:
+        """Notify all listeners, or those for hints of these kinds."""
+        for listener, wanted in self._all.items():
+            if not kinds or not wanted.kinds.isdisjoint(kinds):
+                listener.event.set()
 
     # -- listening
 

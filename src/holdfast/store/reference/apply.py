@@ -157,6 +157,11 @@ def patch(record: Record, wanted: Patch, now: int) -> None:
         record.finished_at = record.expires_at = record.holder = record.started_at = record.pid = None
 
 
+def asks_to_stop(record: Record, wanted: Patch) -> bool:
+    """Whether this patch, applied to the record, requests the cancellation of a running job: its holder is notified."""
+    return wanted.cancel is True and record.state == State.RUNNING
+
+
 def removable(record: Record, now: int) -> bool:
     """Whether the retention of an ended job is over, as at once with a retention of 0."""
     return record.state in TERMINAL and record.expires_at is not None and record.expires_at <= now

@@ -301,6 +301,8 @@ class Jobs:
             self._enter(record)  # it had ended before: the expiry of its key stays
         else:
             self._entered(record, change.patch.key_keep, now)
+        if apply.asks_to_stop(record, change.patch):
+            self.notified.add(f"holder/{record.holder}")
         if change.patch.state is not msgspec.UNSET:
             self._record_transition(record.id, record.state, now)
             if was_ready:

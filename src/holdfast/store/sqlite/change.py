@@ -42,6 +42,8 @@ class _Changes:
         """Limit keys that jobs have left, by queue."""
         self._ended: list[str] = []
         self._handled: list[tuple[str]] = []
+        self._asked: list[tuple[str | None]] = []
+        """The holders of running jobs whose cancellation is requested."""
 
     def make(self, wanted: Change) -> bool:
         step, kept = self._step, self._jobs.get(wanted.id)
@@ -76,7 +78,11 @@ class _Changes:
         if not (was_over and over):  # else it had ended before: the expiry of its key stays
             if kept.key is not None:
                 self._keys.append((apply.after(step.now, patch.key_keep) if over else None, kept.key, kept.id))
-            step.notified.add(f"job/{kept.id}" if over else f"queue/{kept.queue}")
+            if apply.asks_to_stop(kept, patch):
+                step.notified.add(f"holder/{kept.holder}")
+                self._asked.append((kept.holder,))
+            else:
+                step.notified.add(f"job/{kept.id}" if over else f"queue/{kept.queue}")
             gone = apply.removable(kept, step.now)
         if gone:
             self._remove(kept, wanted.id)
@@ -108,6 +114,7 @@ class _Changes:
             (sql.REMOVE_KEY, self._freed_keys),
             (sql.REMOVE, self._removed),
             (sql.END_HANDLED, self._handled),
+            (sql.COUNT_CANCEL_REQUEST, self._asked),
         ):
             if rows:
                 many(statement, rows)

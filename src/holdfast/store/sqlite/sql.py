@@ -308,6 +308,7 @@ CLAIMS_OF = """
 SELECT id, seq, CAST(fence AS INTEGER), CAST(token AS INTEGER), cancel FROM holdfast_job INDEXED BY holdfast_running
 WHERE holder = ? AND state = 'running' ORDER BY seq
 """
+COUNT_CANCEL_REQUEST = "UPDATE holdfast_holder SET cancel_requests = cancel_requests + 1 WHERE id = ?"
 LEAVE = "UPDATE holdfast_holder SET expires = ?, boot_id = ? WHERE id = ?"
 _HOLDS_NOTHING = """
 NOT EXISTS (SELECT 1 FROM holdfast_job AS claimed INDEXED BY holdfast_running
@@ -428,6 +429,7 @@ DATA_VERSION = "PRAGMA data_version"
 """Changes whenever another connection commits."""
 NEXT = f"SELECT ({NEXT_DUE}), ({NEXT_OPENING})"
 """When the next job of a queue is due, and when the next limiter opens."""
+CANCEL_REQUESTS = "SELECT cancel_requests, 0 FROM holdfast_holder WHERE id = ?"
 ENDED = "SELECT state IN ('succeeded', 'dead', 'cancelled') FROM holdfast_job WHERE id = ?"
 ANY_READY = """
 SELECT EXISTS (SELECT 1 FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ? AND state = 'queued')

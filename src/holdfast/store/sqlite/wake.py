@@ -3,7 +3,8 @@
 The watcher thread runs only while a listener waits. It polls after each write to the log (`log_events.py`), and some
 times a second in case one was missed; where such events do not arrive, it polls every few milliseconds. A poll without
 a change takes some microseconds; after a change it queries each topic, so that commits about other queues notify no
-listener.
+listener. A worker always waits for requests to cancel its jobs: if it waits for nothing else, polls are rare while
+commits follow each other.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ MISSED_LIMIT = 3
 """Commits without an event, one after the other, from which on events are not relied on."""
 BURST = 8
 """Writes in quick succession after which polls are at least BRISK_PAUSE apart: others may commit all the time."""
+BUSY_PAUSE = 0.1
+"""The same while only requests to cancel are waited for, as by a worker that is busy: it pays for each poll."""
 
 
 _UNSEEN = -1
@@ -46,12 +49,14 @@ class SqliteListener:
     def __init__(self, listeners: Listeners, topics: frozenset[str]) -> None:
         self._listeners = listeners
         self.topics = topics
-        self.urgent = any(topic.partition("/")[0] != "record" for topic in topics)
+        kinds = {topic.partition("/")[0] for topic in topics}
+        self.urgent = kinds != {"record"}
+        self.only_cancels = kinds == {"holder"}
         self.event = asyncio.Event()
         """Set to notify it, on its own loop."""
         self.next: dict[str, tuple[int | None, int | None]] = {}
-        """By topic, what the watcher read last: the next due time, and when the next limiter opens; or, for records,
-        their number and last version."""
+        """By topic, what the watcher read last: the next due time, and when the next limiter opens; for records, their
+        number and last version; for a holder, the number of requests to cancel."""
 
     @property
     def reliable(self) -> bool:
@@ -183,7 +188,10 @@ class Listeners:
             if not self._urgent():
                 continue
             if (events := self._events) is None:
-                sleep(BRISK_PAUSE if quiet < BRISK_LOOKS else CALM_PAUSE)
+                if quiet == 0:
+                    self._rest_in_burst()
+                else:
+                    sleep(BRISK_PAUSE if quiet < BRISK_LOOKS else CALM_PAUSE)
             elif self._written(events):
                 self._missed = 0
                 self._await_commit()
@@ -193,10 +201,18 @@ class Listeners:
     def _urgent(self) -> bool:
         return any(listener.urgent for listener in self._waiting)
 
+    def _rest_in_burst(self) -> None:
+        """Pause before the next poll; ended by a listener that begins to wait for something more urgent."""
+        self._wanted.clear()
+        if all(listener.only_cancels for listener in self._waiting) and not self._closing:
+            self._wanted.wait(BUSY_PAUSE)
+        else:
+            sleep(BRISK_PAUSE)
+
     def _written(self, events: LogEvents) -> bool:
         """Wait for a write to the log; returns whether there was one."""
         if self._recent > BURST:
-            sleep(BRISK_PAUSE)
+            self._rest_in_burst()
         self._recent = self._recent + 1 if self._recent and events.wait(BRISK_PAUSE) else 0
         if not self._recent:
             self._recent = int(events.wait(FALLBACK_PAUSE))
@@ -267,6 +283,10 @@ def _concerns(connection: sqlite3.Connection, listener: SqliteListener, topic: s
         if due != known_due or opening not in (None, known_opening):  # a limit key may have deferred jobs of any queue
             return True
         return connection.execute(sql.ANY_READY, (name, name)).fetchone()[0] == 1
+    if kind == "holder":
+        known = listener.next.get(topic)
+        listener.next[topic] = connection.execute(sql.CANCEL_REQUESTS, (name,)).fetchone() or (0, 0)
+        return listener.next[topic] != (known or (0, 0))
     if kind == "record":
         known = listener.next.get(topic)
         listener.next[topic] = connection.execute(sql.LAST_RECORD, (name,)).fetchone()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.core.job import LimitKey
+from holdfast import Holdfast, Worker
+from holdfast.core.job import LimitKey, State
 from holdfast.store.protocol import NOTIFIED_KINDS, Listener, Store
-from holdfast.testing.build import cancellation, change, dead, failed, new_job, released, retrial, succeeded
+from holdfast.testing.build import cancellation, change, dead, failed, holder, new_job, released, retrial, succeeded
 from holdfast.testing.verbs import apply, claim, enqueue, insert, job, running, settle
 
 from .harness import Harness
 from .topic import Topic, requires
 
 FOREVER = 3600.0
+WEEK = 7 * 86400.0
+"""Seconds: a lease whose heartbeats come after the end of the test."""
 
 
 async def notifies(listener: Listener, harness: Harness) -> None:
@@ -172,6 +175,44 @@ class TestWaking(Topic):
         await settle(store, succeeded(claimed, keep=0.0))
         await notifies(listener, harness)
         listener.close()
+
+    @requires("hints")
+    async def test_a_holder_is_notified_of_each_request_to_cancel_one_of_its_jobs(
+        self, store: Store, harness: Harness
+    ) -> None:
+        other = await harness.another(store)
+        await insert(store, *(new_job(f"a{n}") for n in range(5)))
+        claimed = await claim(store, "ann", limit=5)
+        listener = store.listen(["holder/ann"])
+        for one in claimed:  # the first waits may end when the listener is registered
+            await apply(other, cancellation(one))
+            await notifies(listener, harness)
+        [heartbeat] = await store.heartbeat([holder("ann")])
+        assert [held.cancel for held in heartbeat.held] == [True] * 5
+        listener.close()
+
+    @requires("hints")
+    async def test_a_worker_stops_cancelled_jobs_long_before_its_next_heartbeat(
+        self, store: Store, harness: Harness
+    ) -> None:
+        app, began = Holdfast(store.sibling()), asyncio.Event()
+
+        @app.task(name="forever")
+        async def forever() -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+        async with app, asyncio.timeout(4 * harness.notify_limit):
+            worker = Worker(app, lease=WEEK)
+            working = asyncio.create_task(worker.run())
+            for _ in range(3):  # the first may end by a heartbeat that follows the start
+                handle = await forever.enqueue()
+                await began.wait()
+                began.clear()
+                await apply(store, cancellation(await job(store, handle.id)))
+                assert (await handle.wait()).state == State.CANCELLED
+            worker.stop()
+            await working
 
     @requires("hints")
     async def test_every_listener_of_a_topic_is_notified(self, store: Store, harness: Harness) -> None:

@@ -29,7 +29,7 @@ from ...core.lifecycle import Outcome
 from ...core.operations import Note, Settlement
 from ...loading import load_address
 from ...observe import traces
-from ...observe.logs import COMMON
+from ...observe.job_fields import fields_for, run_for
 from ...parts import Parts
 from ...store.protocol import Store, Transacting
 from ...tasks.batch import item_of, only_part
@@ -114,10 +114,7 @@ class _Forward(logging.Handler):
         self._line = line
 
     def emit(self, record: logging.LogRecord) -> None:
-        fields: dict[str, Any] = {"child": os.getpid()}
-        for name in COMMON:
-            if getattr(record, name, None) is not None:
-                fields[name] = getattr(record, name)
+        fields = {"child": os.getpid(), **fields_for(record)}
         message = record.getMessage()
         if record.exc_info:
             message += "\n" + logging.Formatter().formatException(record.exc_info)
@@ -259,8 +256,10 @@ def main() -> None:
         try:
             with redirected(pipes, start.redirect):
                 signal.signal(signal.SIGTERM, _on_term)
+                run_for(start.record)
                 with traces.continued(start.record.meta):
                     outcome = run(app, line, start)
+                run_for(None)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
         except _Stopped:
             os._exit(143)

@@ -239,4 +239,4 @@ async def _watch_memory(tree: Tree, limit: int, killed: list[str]) -> None:
 def _log(message: Log) -> None:
     logger = logging.getLogger(message.logger)
     if logger.isEnabledFor(message.level):
-        logger.log(message.level, "%s", message.message, extra={"fields": message.fields})
+        logger.log(message.level, "%s", message.message, extra={**message.fields, "fields": message.fields})

@@ -13,6 +13,7 @@ from ...core import internal as extra
 from ...core.errors import ProcessFailed
 from ...core.job import Record
 from ...core.lifecycle import Outcome
+from ...observe.job_fields import run_for
 from ...tasks.batch import item_of
 from ...tasks.binding import bind
 from ...tasks.context import Context
@@ -83,6 +84,7 @@ class Runner:
     async def run(self, run: Run) -> Outcome:
         """Run a claim and return its outcome; never raises."""
         record, run.begun = run.record, True
+        run_for(record)  # a run has its own asyncio task, and so its own context
         if run.stopped:
             return self._explain(run, asyncio.CancelledError())  # stopped before it began
         accepting = False
@@ -154,6 +156,7 @@ class Runner:
 
     def call_together(self, task: Task[..., Any], items: list[Any]) -> Awaitable[Any]:
         """The one call of a batch."""
+        run_for(task.name)
         fn = task.fn
         if task.dependencies is not None:
             fn = self._injected(task.dependencies.replaced(self._hooks.overrides), fn, None, on_loop=task.is_async)

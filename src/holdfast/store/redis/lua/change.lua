@@ -145,6 +145,9 @@ local function change_one(wanted)
     if limit_key then
       run(name_of(limit_key), 1)
     end
+    if patch[MUTABLE.cancel] then
+      notified['holder/' .. mutable.holder] = true
+    end
   else
     enter_waiting(seq, body, mutable, stays_deferred and STATE.deferred or mutable.state, queue)
   end

@@ -124,7 +124,8 @@ CREATE TABLE holdfast_holder (
     renewed_at INTEGER NOT NULL,
     expires INTEGER NOT NULL,
     boot_id TEXT NOT NULL,
-    seen_at INTEGER NOT NULL    -- the wall clock at the last heartbeat, for display
+    seen_at INTEGER NOT NULL,   -- the wall clock at the last heartbeat, for display
+    cancel_requests INTEGER NOT NULL DEFAULT 0  -- how often the cancellation of a job was requested while it ran here
 );
 
 -- Config, pauses, schedules: small JSON values with a version for compare-and-set.

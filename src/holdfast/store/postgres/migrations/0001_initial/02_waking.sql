@@ -2,7 +2,8 @@
 --
 -- NOTIFY makes its transaction wait for others that notify, so it is not sent without need: a listener holds an
 -- advisory lock (shared, of its session), and a sender tries that lock first.
--- The second number of the lock is the kind of hint: 1 for the jobs of a queue, 2 for the end of a job.
+-- The second number of the lock is the kind of hint: 1 for the jobs of a queue, 2 for the end of a job, 3 for a request
+-- to cancel a running job of a holder.
 
 CREATE FUNCTION holdfast.lock_class() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT hashtext('holdfast.')
@@ -20,9 +21,10 @@ COMMENT ON FUNCTION holdfast.has_listener(integer) IS 'Whether a process listens
 CREATE FUNCTION holdfast.topic(name text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT left(encode(sha256(convert_to(name, 'UTF8')), 'hex'), 8)
 $$;
-COMMENT ON FUNCTION holdfast.topic(text) IS 'The short form in which hints name queue/NAME and job/ID.';
+COMMENT ON FUNCTION holdfast.topic(text) IS 'The short form in which hints name queue/NAME, job/ID and holder/ID.';
 
-CREATE FUNCTION holdfast.hint(queues text[], jobs text[], with_hint boolean) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION holdfast.hint(queues text[], jobs text[], holders text[], with_hint boolean) RETURNS text
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     names text[] := '{}';
     hint_text text;
@@ -34,14 +36,21 @@ BEGIN
     IF jobs <> '{}' AND (with_hint OR holdfast.has_listener(2)) THEN
         names := names || ARRAY(SELECT 'job/' || j FROM unnest(jobs) AS j);
     END IF;
-    IF names = '{}' THEN
+    IF names <> '{}' THEN
+        hint_text := CASE WHEN cardinality(names) > 500 THEN '*'
+            ELSE (SELECT string_agg(holdfast.topic(n), ',') FROM unnest(names) AS n) END;
+    END IF;
+    IF holders <> '{}' AND (with_hint OR holdfast.has_listener(3)) THEN
+        -- A payload has at most 8000 bytes. Further holders learn of it by their next heartbeat.
+        hint_text := concat_ws(',', hint_text,
+            (SELECT string_agg(holdfast.topic('holder/' || h), ',') FROM unnest(holders[:300]) AS h));
+    END IF;
+    IF hint_text IS NULL THEN
         RETURN NULL;
     END IF;
-    hint_text := CASE WHEN cardinality(names) > 500 THEN '*'
-        ELSE (SELECT string_agg(holdfast.topic(n), ',') FROM unnest(names) AS n) END;
     IF NOT with_hint THEN
         PERFORM pg_notify('holdfast.', hint_text);
     END IF;
     RETURN hint_text;
 END $$;
-COMMENT ON FUNCTION holdfast.hint(text[], text[], boolean) IS 'Notify listeners, when the transaction commits, of what may have changed.';
+COMMENT ON FUNCTION holdfast.hint(text[], text[], text[], boolean) IS 'Notify listeners, when the transaction commits, of what may have changed.';

@@ -115,7 +115,7 @@ BEGIN
         queues := queues || holdfast.capacity_freed(limit_keys, limit_key_queues);
     END IF;
     IF queues <> '{}' OR jobs <> '{}' THEN
-        hinted := holdfast.hint(queues, jobs, with_hint);
+        hinted := holdfast.hint(queues, jobs, '{}', with_hint);
         IF with_hint AND hinted IS NOT NULL THEN
             answers := answers || jsonb_build_object('hint', hinted);
         END IF;
