@@ -13,8 +13,10 @@ from ..codec.meta import checked_meta
 from ..core.clock import Clock
 from ..core.errors import ConfigError, InvalidJob
 from ..core.job import Record
+from ..core.log_lines import TASK_LOGGER
 from ..core.operations import Note
 from ..core.validation import checked_seconds
+from ..observe.task_output import JobLogger
 from ..observe.trace_ids import trace_id_of
 from ..views import Job, Progress, job_view
 from .claim_notes import WriteNote, on_loop, save, stored
@@ -127,7 +129,7 @@ class Context:
         return self._job
 
     @property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+    def log(self) -> JobLogger:
         """A logger whose records have this job's id, task, attempt and worker."""
         record = self._record
         about = {
@@ -138,7 +140,7 @@ class Context:
             "worker_id": record.holder,
             "trace_id": trace_id_of(record.meta),
         }
-        return logging.LoggerAdapter(logging.getLogger("holdfast.job"), about)
+        return JobLogger(logging.getLogger(TASK_LOGGER), about)
 
     @property
     def attempt(self) -> int:

@@ -65,6 +65,8 @@ class Settler:
         else:
             if run.context is not None and (note := run.context.progress_note()) is not None:
                 self._commit.note_soon(note)  # its last progress
+            if run.log is not None:
+                run.last_notes = run.log.end()
             if outcome.kind == "refused" and (note := note_refusal(run.record)) is not None:
                 self._commit.note_soon(note)
             self._slots.settling.add(run.key)
@@ -74,6 +76,8 @@ class Settler:
         return self._claims.settlement(self._session, record, outcome)
 
     def _write(self, run: Run, end: Settlement) -> None:
+        for note in run.last_notes:
+            self._commit.note_soon(note)
         self._held.append((end, partial(self._answered, run, end)))
         if not self._wait():
             self.flush()

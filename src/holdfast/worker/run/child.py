@@ -28,7 +28,7 @@ from ...core.job import Record
 from ...core.lifecycle import Outcome
 from ...core.operations import Note, Settlement
 from ...loading import load_address
-from ...observe import traces
+from ...observe import task_output, traces
 from ...observe.logs import COMMON
 from ...parts import Parts
 from ...store.protocol import Store, Transacting
@@ -231,6 +231,30 @@ def redirected(pipes: socket.socket, wanted: bool) -> Any:
             os.close(old)
 
 
+class _ChildLog(task_output.TaskLog):
+    """What the job prints and logs goes to its output, with level and time, beside what other code writes there."""
+
+    __slots__ = ()
+    tee = False
+
+    def send(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(1, data) :]
+
+
+@contextlib.contextmanager
+def logged(start: Start, clock: Clock) -> Any:
+    """Give the lines of a job level and time."""
+    log = None if start.log_level == task_output.OFF else _ChildLog(start.log_level, clock)
+    task_output.current.set(log)
+    try:
+        yield
+    finally:
+        task_output.current.set(None)
+        if log is not None:
+            log.end_lines()
+
+
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -257,7 +281,7 @@ def main() -> None:
         os._exit(1)
     while isinstance(start := line.received.get(), Start):
         try:
-            with redirected(pipes, start.redirect):
+            with redirected(pipes, start.redirect), logged(start, parts_of(app).runtime.clock):
                 signal.signal(signal.SIGTERM, _on_term)
                 with traces.continued(start.record.meta):
                     outcome = run(app, line, start)
@@ -271,5 +295,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(concurrent.futures.CancelledError):
+    with contextlib.suppress(concurrent.futures.CancelledError), task_output.captured():
         main()
