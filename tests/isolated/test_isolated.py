@@ -61,7 +61,8 @@ async def test_a_task_in_a_process_has_its_workers_whole_environment(app, monkey
 async def test_what_it_prints_and_logs_is_seen(app, caplog):
     caplog.set_level(logging.INFO)
     [job] = await run(app, (tasks.double, 1))
-    assert b"".join(piece.data for piece in await app.handle(job.id).output()) == b"begun 1\n"
+    lines = [(line.level, line.logger, line.text) async for line in app.handle(job.id).logs()]
+    assert lines == [("info", None, "begun 1"), ("info", "holdfast.job", "in the middle")]
     assert "in the middle" in caplog.text
     assert job.pid not in (None, os.getpid())
 
@@ -132,7 +133,7 @@ async def test_a_pool_keeps_its_processes_and_loses_only_the_one_that_dies(app):
         for number in range(3):
             job = await (await tasks.who.enqueue(number)).wait(timeout=20)
             pids.append(job.result[0])
-            assert b"".join(piece.data for piece in await app.handle(job.id).output()) == b"pooled %d\n" % number
+            assert [line.text async for line in app.handle(job.id).logs()] == [f"pooled {number}"]
         assert len(set(pids)) == 1
         dead = await (await tasks.die.using(max_attempts=1).enqueue()).wait(timeout=20)
         assert (dead.error, dead.pid) == ("exit 9", pids[0])
@@ -181,7 +182,7 @@ async def test_dependencies_are_made_and_cleaned_up_in_the_process(app):
     assert later.result == ["opened and read", True]
     assert broken.error == "OSError: no route (in dependency broken())"
     for job in (plain, later):
-        printed = b"".join(piece.data for piece in await app.handle(job.id).output()).decode().splitlines()
+        printed = [line.text async for line in app.handle(job.id).logs()]
         assert printed == [f"opened for {job.task}", "reading", "opened and read", "read", "closed"]
 
 
