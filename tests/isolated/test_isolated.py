@@ -67,6 +67,28 @@ async def test_what_it_prints_and_logs_is_seen(app, caplog):
     assert job.pid not in (None, os.getpid())
 
 
+SPOKEN = [
+    ("info", None, "printed"),
+    ("warning", None, "warned"),
+    (None, None, "by another process"),
+    (None, None, "by another thread"),
+    ("error", "library", "logged"),
+    ("info", None, "no end"),
+]
+
+
+async def test_lines_have_levels_and_what_other_code_writes_is_plain(app):
+    jobs = await run(app, tasks.speak_alone, tasks.speak_pooled, tasks.warn_pooled)
+    stored = [[(line.level, line.logger, line.text) async for line in app.handle(job.id).logs()] for job in jobs]
+    assert stored == [SPOKEN, SPOKEN, [line for line in SPOKEN if line[0] != "info"]]
+
+
+async def test_output_that_is_not_stored_goes_to_the_worker(app, capfd):
+    for job in await run(app, tasks.quiet_alone, tasks.quiet_pooled):
+        assert [line async for line in app.handle(job.id).logs()] == []
+    assert capfd.readouterr().err.count("by another process") == 2
+
+
 ENDS = {
     "leave": "exit 3",
     "leave_hard": "exit 4",

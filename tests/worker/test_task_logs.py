@@ -42,7 +42,7 @@ async def test_lines_have_level_time_and_logger(app):
         ctx.log.info("of the %s", "context")
         logging.getLogger("library").warning("of a library")
         try:
-            raise ValueError("wrong")
+            int("wrong")
         except ValueError:
             ctx.log.exception("it broke")
 
@@ -56,7 +56,7 @@ async def test_lines_have_level_time_and_logger(app):
         ("warning", "library", "of a library"),
         ("error", "holdfast.job", "it broke"),
     ]
-    assert lines[-1].text.endswith("ValueError: wrong")
+    assert lines[-1].text.endswith("ValueError: invalid literal for int() with base 10: 'wrong'")
     assert {(line.fence, line.attempt) for line in lines} == {(1, 1)}
     times = [line.time for line in lines]
     assert job.started_at <= times[0] <= times[-1]
@@ -324,3 +324,38 @@ async def test_the_last_lines_are_written_with_an_outcome_that_is_repeated():
         await asyncio.wait_for(Worker(app, until_idle=True).run(), 90)
         assert (store.fails, (await handle.job()).state) == (0, State.SUCCEEDED)
         assert await texts(handle) == ["first", "last"]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_lines_before_and_in_a_transaction_are_stored_with_it(tmp_path, make_app, plain):
+    app = make_app(f"sqlite:///{tmp_path}/own.db")
+
+    async def on_loop(ctx: Context) -> None:
+        print("before")
+        async with ctx.transaction():
+            print("inside")
+
+    def in_thread(ctx: Context) -> None:
+        print("before")
+        with ctx.transaction():
+            print("inside")
+
+    handle = await app.task(in_thread if plain else on_loop).enqueue()
+    await work_off(app)
+    assert (await handle.job()).state == State.SUCCEEDED
+    assert await texts(handle) == ["before", "inside"]
+
+
+async def test_lines_of_a_transaction_that_is_rolled_back_are_stored(tmp_path, make_app):
+    app = make_app(f"sqlite:///{tmp_path}/own.db")
+
+    @app.task(max_attempts=1)
+    async def broken(ctx: Context) -> None:
+        async with ctx.transaction():
+            print("inside")
+            raise ValueError
+        print("never")
+
+    handle = await broken.enqueue()
+    await work_off(app)
+    assert await texts(handle) == ["inside"]

@@ -11,13 +11,14 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TextIO
 
 from ..core.clock import MICROS, Clock
 from ..core.log_lines import MAX_LINE, encode
+from ..core.operations import Note
 
 OFF = 1000
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "OFF": OFF}
@@ -46,6 +47,10 @@ class TaskLog:
     def send(self, data: bytes) -> None:
         """Store a marked line."""
         raise NotImplementedError
+
+    def pending(self) -> Sequence[Note]:
+        """What is to be written before the outcome of the run, unless another process writes it."""
+        return ()
 
     def print(self, level: int, text: str) -> None:
         """Text that was written to a stream of this level: each whole line is sent."""

@@ -53,6 +53,7 @@ class Settler:
             run.ahead.take()
         if not self._slots.remove(run):
             return
+        notes = () if run.log is None else run.log.end()
         if run.context is not None and run.context.completed:
             end = self._end(run.record, Outcome.succeeded(None))
             if end.record_end:
@@ -65,10 +66,9 @@ class Settler:
         else:
             if run.context is not None and (note := run.context.progress_note()) is not None:
                 self._commit.note_soon(note)  # its last progress
-            if run.log is not None:
-                run.last_notes = run.log.end()
             if outcome.kind == "refused" and (note := note_refusal(run.record)) is not None:
                 self._commit.note_soon(note)
+            run.last_notes = notes
             self._slots.settling.add(run.key)
             self._write(run, self._end(run.record, outcome))
 

@@ -79,7 +79,8 @@ class OutputWriter:
         self._buffer = RingBuffer(limit)
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
-        self._unanswered: Output | None = None
+        self._unanswered: list[Output] = []
+        """Taken from the buffer, and perhaps not stored yet."""
         self._ended = False
         """Nothing is written any more: the run or its claim has ended."""
 
@@ -102,10 +103,9 @@ class OutputWriter:
         self._writing = self._loop.create_task(self._write())
 
     async def _write(self) -> None:
-        if (piece := self._buffer.take()) is not None:
-            self._unanswered = Output(*piece, self._limit)
-            await self._put(output=self._unanswered)
-            self._unanswered = None
+        for piece in self.pending():
+            await self._put(output=piece)
+            self._unanswered.remove(piece)
         self._writing = None
         if self._buffer:
             self._later()
@@ -129,19 +129,23 @@ class OutputWriter:
             else:
                 return
 
-    def end(self) -> list[Output]:
-        """The run has ended: stop, and return what is to be written before its outcome.
+    def pending(self) -> list[Output]:
+        """What is to be written before the outcome of the run.
 
         A piece whose write is not answered is among it: a store keeps a piece that it gets twice once.
         """
+        if (rest := self._buffer.take()) is not None:
+            self._unanswered.append(Output(*rest, self._limit))
+        return list(self._unanswered)
+
+    def end(self) -> list[Output]:
+        """The run has ended: stop, and return what is to be written before its outcome."""
         if self._ended:
             return []
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()
-        rest = self._buffer.take()
-        pieces = (self._unanswered, None if rest is None else Output(*rest, self._limit))
-        return [piece for piece in pieces if piece is not None]
+        return self.pending()
 
     async def finish(self, **also: Any) -> None:
         """Write the rest now, together with the fields of `also`."""
@@ -151,8 +155,8 @@ class OutputWriter:
             await self._writing
         if self._ended:
             return
-        if (piece := self._buffer.take()) is not None:
-            also["output"] = Output(*piece, self._limit)
+        for piece in self.pending():
+            also["output"] = piece
         if also:
             await self._put(**also)
         self._ended = True

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -199,12 +199,14 @@ class _Sibling:
         self.blocking_transactions = blocking_transactions
 
     @contextlib.asynccontextmanager
-    async def transaction(self, end: Callable[[], Settlement]) -> AsyncGenerator[Any, None]:
+    async def transaction(
+        self, end: Callable[[], Settlement], notes: Callable[[], Sequence[Note]] = tuple
+    ) -> AsyncGenerator[Any, None]:
         store = self._make()
         assert isinstance(store, Transacting)
         await store.open()
         try:
-            async with store.transaction(end) as connection:
+            async with store.transaction(end, notes) as connection:
                 yield connection
             self._line.send(Completed())
         finally:

@@ -58,11 +58,14 @@ class RunLog(TaskLog):
         if not self._ended:  # a background task may outlive its job
             self.writer.put(data)
 
-    def end(self) -> list[Note]:
-        """The run has ended: the notes to be written before its outcome."""
+    def pending(self) -> Sequence[Note]:
+        return () if self._writer is None else [self._note(output=piece) for piece in self._writer.pending()]
+
+    def end(self) -> Sequence[Note]:
+        """The run has ended: what is to be written before its outcome."""
         self.end_lines()
         self._ended = True
-        return [] if self._writer is None else [self._note(output=piece) for piece in self._writer.end()]
+        return () if self._writer is None else [self._note(output=piece) for piece in self._writer.end()]
 
     def _write(self, **fields: Any) -> Awaitable[bool]:
         return self._logs.session.commit.note(self._note(**fields))
