@@ -248,7 +248,8 @@ async def test_an_unknown_job_is_404_and_an_impossible_id_422(http):
         assert reply.status == 404
         assert reply.problem == "job-not-found"
     for id in ("not-an-id", UNKNOWN[:-1], f"{UNKNOWN}.", f"{UNKNOWN}x", "a%00b", "x" * 513):
-        for method, path in (("GET", ""), ("GET", "/logs"), ("GET", "/output"), ("GET", "/explain"), ("POST", "/cancel"), ("DELETE", "")):
+        reads = [("GET", path) for path in ("", "/logs", "/output", "/explain")]
+        for method, path in (*reads, ("POST", "/cancel"), ("DELETE", "")):
             reply = await http(method, f"/v1/jobs/{id}{path}")
             assert reply.status == 422
             assert reply.problem == "invalid"
