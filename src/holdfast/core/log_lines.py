@@ -15,8 +15,8 @@ import msgspec
 from .clock import EPOCH
 from .operations import Printed
 
-MARK = b"\x1e"
-_NEXT_MARK = b"\n" + MARK
+_MARK = b"\x1e"
+_NEXT = b"\n" + _MARK
 _STORED = {0x0A: 0x1F, 0x1F: 0x20}
 MAX_LINE = 1 << 18
 """Characters of one marked line; the rest is cut."""
@@ -95,14 +95,14 @@ class Splitter:
         data, begin = self._held + data, max(self._end, piece.position) - len(self._held)
         self._end, self._held, start = begin + len(data), b"", 0
         while start < len(data):
-            if self._at_start and data.startswith(MARK, start):
+            if self._at_start and data.startswith(_MARK, start):
                 end = data.find(b"\n", start) + 1
                 if not end:
                     self._held = data[start:]
                     return
                 yield _decoded(data[start + 1 : end - 1], begin + start, piece.fence)
             else:
-                end = data.find(_NEXT_MARK, start) + 1 or len(data)
+                end = data.find(_NEXT, start) + 1 or len(data)
                 self._at_start = data.endswith(b"\n", start, end)
                 yield Printed(begin + start, piece.fence, data[start:end])
             start = end

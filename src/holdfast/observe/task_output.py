@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from ..core.clock import MICROS, Clock
 from ..core.log_lines import MAX_LINE, encode
 from ..core.operations import Note
 
 OFF = 1000
+"""Above all levels of `logging`."""
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "OFF": OFF}
 """Values of the setting `task_log_level`, as numbers of `logging`."""
 _NOT_OF_TASKS = frozenset({"holdfast", "holdfast.http", None})
@@ -29,75 +30,78 @@ _HANDLING = logging.Logger.callHandlers.__code__
 _format = logging.Formatter()
 
 
-class TaskLog:
-    """Where the lines of one run go; a subclass sends them on. Thread-safe."""
+class TaskLog(Protocol):
+    """Where the lines of one run go. `send` may be called from any thread."""
 
-    __slots__ = ("_open", "clock", "level")
-
-    tee = True
+    level: int
+    """The lowest level that is stored, as a number of `logging`."""
+    clock: Clock
+    tee: bool
     """Whether printed text is also written to the process's own stream."""
-
-    def __init__(self, level: int, clock: Clock) -> None:
-        self.level = level
-        """The lowest level that is stored, as a number of `logging`."""
-        self.clock = clock
-        self._open: dict[int, str] | None = None
-        """Printed text without the end of its line, by level."""
+    open_lines: dict[int, str] | None
+    """Printed text without the end of its line, by level; None if nothing was printed."""
 
     def send(self, data: bytes) -> None:
         """Store a marked line."""
-        raise NotImplementedError
+        ...
 
     def pending(self) -> Sequence[Note]:
         """What is to be written before the outcome of the run, unless another process writes it."""
-        return ()
-
-    def print(self, level: int, text: str) -> None:
-        """Text that was written to a stream of this level: each whole line is sent."""
-        if level < self.level:
-            return
-        with _printing:
-            if self._open is None:
-                self._open = {}
-            *lines, rest = (self._open.get(level, "") + text).split("\n")
-            if len(rest) > MAX_LINE:
-                lines, rest = [*lines, rest], ""
-            # As on a terminal, a carriage return begins the line again: progress bars.
-            again = "\r" if rest.endswith("\r") else ""
-            self._open[level] = rest.removesuffix("\r").rpartition("\r")[2] + again
-            for line in lines:
-                self._send_line(level, line)
-
-    def log(self, record: logging.LogRecord) -> None:
-        """A log record, with its traceback."""
-        try:
-            text = record.getMessage()
-        except Exception:  # noqa: BLE001  # wrong arguments: the handlers of the logger report it
-            text = str(record.msg)
-        if record.exc_info and record.exc_info[0] is not None:
-            text = f"{text}\n{_format.formatException(record.exc_info)}"
-        if record.stack_info:
-            text = f"{text}\n{record.stack_info}"
-        self.send(encode(int(record.created * MICROS), record.levelname, record.name, text))
-
-    def end_lines(self) -> None:
-        """The run has ended: send the text that has no end of line."""
-        if self._open is not None:
-            with _printing:
-                for level, text in self._open.items():
-                    if text:
-                        self._send_line(level, text)
-                self._open = None
-
-    def _send_line(self, level: int, line: str) -> None:
-        shown = line.rstrip("\r").rpartition("\r")[2]
-        self.send(encode(self.clock.now(), logging.getLevelName(level), None, shown))
+        ...
 
 
 current: ContextVar[TaskLog | None] = ContextVar("holdfast_task_log", default=None)
 """The log of the run that the current context belongs to."""
 _printing = threading.RLock()
 """Held for microseconds. Reentrant, since a signal handler may print."""
+
+
+def _add_text(log: TaskLog, level: int, text: str) -> None:
+    """Send the whole lines of text that was written to a stream of this level."""
+    if level < log.level:
+        return
+    with _printing:
+        if log.open_lines is None:
+            log.open_lines = {}
+        *lines, rest = (log.open_lines.get(level, "") + text).split("\n")
+        if len(rest) > MAX_LINE:
+            lines, rest = [*lines, rest], ""
+        log.open_lines[level] = _overwritten(rest)
+        for line in lines:
+            _send_line(log, level, line)
+
+
+def _add_record(log: TaskLog, record: logging.LogRecord) -> None:
+    """Send a log record, with its traceback."""
+    try:
+        text = record.getMessage()
+    except Exception:  # noqa: BLE001  # wrong arguments: the handlers of the logger report it
+        text = str(record.msg)
+    if record.exc_info and record.exc_info[0] is not None:
+        text = f"{text}\n{_format.formatException(record.exc_info)}"
+    if record.stack_info:
+        text = f"{text}\n{record.stack_info}"
+    log.send(encode(int(record.created * MICROS), record.levelname, record.name, text))
+
+
+def end_lines(log: TaskLog) -> None:
+    """The run has ended: send the text that has no end of line."""
+    if log.open_lines is not None:
+        with _printing:
+            for level, text in log.open_lines.items():
+                if text:
+                    _send_line(log, level, text)
+            log.open_lines = None
+
+
+def _overwritten(text: str) -> str:
+    """What a terminal would show of a line: a carriage return begins it again, as for progress bars."""
+    before, again, last = text.rpartition("\r")
+    return last or before.rpartition("\r")[2] + again
+
+
+def _send_line(log: TaskLog, level: int, line: str) -> None:
+    log.send(encode(log.clock.now(), logging.getLevelName(level), None, _overwritten(line).rstrip("\r")))
 
 
 class JobLogger(logging.LoggerAdapter[logging.Logger]):
@@ -126,7 +130,7 @@ class _Stream:
         if log.tee:
             self.stream.write(text)
         if not _handling_a_record():
-            log.print(self.level, text)
+            _add_text(log, self.level, text)
         return len(text)
 
     def writelines(self, lines: Any) -> None:
@@ -158,7 +162,7 @@ class _Factory:
     def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
         record, log = self.make(*args, **kwargs), current.get()
         if log is not None and self.active and record.name not in _NOT_OF_TASKS and record.levelno >= log.level:
-            log.log(record)
+            _add_record(log, record)
         return record
 
 

@@ -45,7 +45,8 @@ class SyncHandle(Generic[R]):
 
     def logs(self, *, follow: bool = False) -> Iterator[LogLine]:
         """The stored lines of all attempts; see `Handle.logs`."""
-        pages = self._of.log_pages(follow=follow)
+        # Line by line, each would cost a call to the loop.
+        pages = self._of._log_pages(follow=follow)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
         async def next_page() -> list[LogLine] | None:
             return await anext(pages, None)

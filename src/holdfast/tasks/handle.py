@@ -120,11 +120,11 @@ class Handle(Generic[R]):
 
     async def logs(self, *, follow: bool = False) -> AsyncIterator[LogLine]:
         """The stored lines that the job printed and logged, in all attempts; with `follow`, until it has ended."""
-        async for lines in self.log_pages(follow=follow):
+        async for lines in self._log_pages(follow=follow):
             for line in lines:
                 yield line
 
-    def log_pages(self, *, follow: bool = False) -> AsyncIterator[list[LogLine]]:
+    def _log_pages(self, *, follow: bool) -> AsyncIterator[list[LogLine]]:
         """As `logs`, several lines at a time."""
         return self._client.log_pages(self.id, follow=follow)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...observe.task_output import end_lines
 from ...tasks.batch import parts
 from .run_log import RunLog, begin_together
 
@@ -94,7 +95,7 @@ class Batch:
         except BaseException as error:  # noqa: BLE001  # whatever user code raises ends these jobs, never the worker
             found = [error] * len(shares)
         if log is not None:
-            log.end_lines()
+            end_lines(log)
         for share, part in zip(shares, found, strict=True):
             share.give(part)
 

@@ -233,11 +233,18 @@ def redirected(pipes: socket.socket, wanted: bool) -> Any:
             os.close(old)
 
 
-class _ChildLog(task_output.TaskLog):
+class _ChildLog:
     """What the job prints and logs goes to its output, with level and time, beside what other code writes there."""
 
-    __slots__ = ()
     tee = False
+
+    def __init__(self, level: int, clock: Clock) -> None:
+        self.level = level
+        self.clock = clock
+        self.open_lines: dict[int, str] | None = None
+
+    def pending(self) -> Sequence[Note]:
+        return ()  # the worker writes what it reads from the pipe
 
     def send(self, data: bytes) -> None:
         while data:
@@ -254,7 +261,7 @@ def logged(start: Start, clock: Clock) -> Any:
     finally:
         task_output.current.set(None)
         if log is not None:
-            log.end_lines()
+            task_output.end_lines(log)
 
 
 def _flush() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.job import Record
 from ...core.operations import Note
-from ...observe.task_output import LEVELS, OFF, TaskLog, current
+from ...observe.task_output import LEVELS, OFF, current, end_lines
 from ..processes.output import OutputWriter
 
 if TYPE_CHECKING:
@@ -34,13 +34,16 @@ class RunLogs:
         return log
 
 
-class RunLog(TaskLog):
+class RunLog:
     """The log of one claim. Its writer is made for the first line."""
 
-    __slots__ = ("_ended", "_logs", "_record", "_writer")
+    __slots__ = ("_ended", "_logs", "_record", "_writer", "clock", "level", "open_lines")
+    tee = True
 
     def __init__(self, logs: RunLogs, record: Record, level: int) -> None:
-        super().__init__(level, logs.session.clock)
+        self.level = level
+        self.clock = logs.session.clock
+        self.open_lines: dict[int, str] | None = None
         self._logs = logs
         self._record = record
         self._writer: OutputWriter | None = None
@@ -63,7 +66,7 @@ class RunLog(TaskLog):
 
     def end(self) -> Sequence[Note]:
         """The run has ended: what is to be written before its outcome."""
-        self.end_lines()
+        end_lines(self)
         self._ended = True
         return () if self._writer is None else [self._note(output=piece) for piece in self._writer.end()]
 
@@ -75,14 +78,19 @@ class RunLog(TaskLog):
         return Note(record.id, record.seq, record.fence, record.token, **fields)
 
 
-class BatchLog(TaskLog):
+class BatchLog:
     """The log of one call for several jobs: each of them gets its lines."""
 
-    __slots__ = ("_logs",)
+    tee = True
 
     def __init__(self, logs: Sequence[RunLog]) -> None:
-        super().__init__(logs[0].level, logs[0].clock)
+        self.level = logs[0].level
+        self.clock = logs[0].clock
+        self.open_lines: dict[int, str] | None = None
         self._logs = logs
+
+    def pending(self) -> Sequence[Note]:
+        return ()  # a job of a batch has no transaction
 
     def send(self, data: bytes) -> None:
         for log in self._logs:
