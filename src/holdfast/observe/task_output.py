@@ -35,11 +35,13 @@ class TaskLog(Protocol):
 
     level: int
     """The lowest level that is stored, as a number of `logging`."""
-    clock: Clock
     tee: bool
     """Whether printed text is also written to the process's own stream."""
     open_lines: dict[int, str] | None
     """Printed text without the end of its line, by level; None if nothing was printed."""
+
+    @property
+    def clock(self) -> Clock: ...
 
     def send(self, data: bytes) -> None:
         """Store a marked line."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...core.clock import Clock
 from ...core.job import Record
 from ...core.operations import Note
 from ...observe.task_output import LEVELS, OFF, current, end_lines
@@ -35,19 +36,21 @@ class RunLogs:
 
 
 class RunLog:
-    """The log of one claim. Its writer is made for the first line."""
+    """The log of one claim. Its writer is made for the first line: most runs write none, and make only this."""
 
-    __slots__ = ("_ended", "_logs", "_record", "_writer", "clock", "level", "open_lines")
     tee = True
+    open_lines: dict[int, str] | None = None
+    _writer: OutputWriter | None = None
+    _ended = False
 
     def __init__(self, logs: RunLogs, record: Record, level: int) -> None:
-        self.level = level
-        self.clock = logs.session.clock
-        self.open_lines: dict[int, str] | None = None
         self._logs = logs
         self._record = record
-        self._writer: OutputWriter | None = None
-        self._ended = False
+        self.level = level
+
+    @property
+    def clock(self) -> Clock:
+        return self._logs.session.clock
 
     @property
     def writer(self) -> OutputWriter:
@@ -66,7 +69,8 @@ class RunLog:
 
     def end(self) -> Sequence[Note]:
         """The run has ended: what is to be written before its outcome."""
-        end_lines(self)
+        if self.open_lines is not None:
+            end_lines(self)
         self._ended = True
         return () if self._writer is None else [self._note(output=piece) for piece in self._writer.end()]
 
