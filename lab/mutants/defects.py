@@ -50,6 +50,7 @@ FOLLOW_UPS = "tests/app/test_follow_ups.py -k "
 OUTSIDE = "tests/app/test_flow_outside.py -k "
 CANCELLING = "tests/worker/test_cancelling.py -k "
 NOTIFIED = "test_a_holder_is_notified_of_each_request_to_cancel_one_of_its_jobs"
+TASK_LOGS = "tests/worker/test_task_logs.py -k "
 
 DEFECTS = (
     # -- the reference store, and so every rule of the protocol, by simulation
@@ -1009,5 +1010,33 @@ DEFECTS = (
         "L", "a heartbeat that the bucket's log refuses is taken for sent", "store/bucket/replica.py",
         "if self._is_old(batched):", "if self._keeps_jobs and self._is_old(batched):",
         "tests/bucket/test_bucket_heartbeats.py -k refused_as_old",
+    ),
+    # -- what tasks print and log
+    Defect(
+        "D", "the last lines of a run are not sent again with its outcome", "worker/settle.py",
+        "            run.last_notes = notes\n",
+        "            for note in notes:\n                self._commit.note_soon(note)\n",
+        TASK_LOGS + "an_outcome_that_is_repeated",
+    ),
+    Defect(
+        "D", "output whose write is not answered is left out of what is written with the outcome",
+        "worker/processes/output.py",
+        "return list(self._unanswered)", "return self._unanswered[-1:]",
+        "tests/unit/test_job_output.py -k what_is_not_answered",
+    ),
+    Defect(
+        "D", "only the first job of a batch gets the lines of its call", "worker/run/run_log.py",
+        "for log in self._logs:", "for log in self._logs[:1]:",
+        TASK_LOGS + "each_job_of_a_batch",
+    ),
+    Defect(
+        "U", "a log record that a handler writes to a stream is stored twice", "observe/task_output.py",
+        "if not _handling_a_record():", "if self.active:",
+        TASK_LOGS + "does_not_store_a_record_twice",
+    ),
+    Defect(
+        "D", "the last output of a task's own transaction is lost", "store/sqlite/transaction.py",
+        "    for new in notes:\n        note(step, new)\n", "",
+        SQLITE + "test_the_last_output_of_a_block",
     ),
 )  # fmt: skip

@@ -66,6 +66,7 @@ class Given(TypedDict, total=False):
     max_crashes: int
     max_payload: int | str
     max_output: int | str
+    task_log_level: str
     max_depth: int | None
     retention: float | str | timedelta
     key_retention: float | str | timedelta
@@ -198,7 +199,7 @@ class Holdfast:
         JSON object as one argument. A first parameter annotated `Context` receives the job's context. `unique`,
         `expires`: of its jobs, unless `using` sets them. `limit`: maximum concurrency and start rate of its jobs, over
         all workers. `batch`: one call handles up to so many jobs, collected for at most `wait` seconds; the function
-        takes the list of their arguments.
+        takes the list of their arguments. `log_level`: the lowest level that is stored of what it prints and logs.
         """
         if fn is None:
             return partial(self._parts.registry.declare, **options)

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from holdfast import Discard, limit
+from holdfast import Context, Discard, limit
 from holdfast.app import parts_of
 from holdfast.core.internal import Internal, write
 from holdfast.core.job import NewJob
+from holdfast.core.operations import Note, Output
 from holdfast.http import limits
 from holdfast.http.jobs import as_stored
 from holdfast.http.shapes import job_out
@@ -247,7 +248,8 @@ async def test_an_unknown_job_is_404_and_an_impossible_id_422(http):
         assert reply.status == 404
         assert reply.problem == "job-not-found"
     for id in ("not-an-id", UNKNOWN[:-1], f"{UNKNOWN}.", f"{UNKNOWN}x", "a%00b", "x" * 513):
-        for method, path in (("GET", ""), ("GET", "/output"), ("GET", "/explain"), ("POST", "/cancel"), ("DELETE", "")):
+        reads = [("GET", path) for path in ("", "/logs", "/output", "/explain")]
+        for method, path in (*reads, ("POST", "/cancel"), ("DELETE", "")):
             reply = await http(method, f"/v1/jobs/{id}{path}")
             assert reply.status == 422
             assert reply.problem == "invalid"
@@ -370,8 +372,6 @@ async def test_output_is_read_from_a_position(http, app):
     id = (await http.submit("t")).json["id"]
     empty = await http("GET", f"/v1/jobs/{id}/output")
     assert (empty.status, empty.content, empty.headers["holdfast-next-position"]) == (200, b"", "0")
-    from holdfast.core.operations import Note, Output
-
     [claim] = await app.claim()
     record = await parts_of(app).handles.record(id)
     for at, data in ((0, b"<b>one</b>\n"), (11, "zwölf\n".encode())):
@@ -388,6 +388,43 @@ async def test_output_is_read_from_a_position(http, app):
     assert (await http("GET", f"/v1/jobs/{id}/output?position=18")).content == b""
     assert (await http("GET", f"/v1/jobs/{id}/output?position=-1")).status == 422
     await claim.release()
+
+
+async def test_lines_of_a_task_are_read_with_level_and_time(http, app):
+    @app.task(name="speak", max_attempts=1)
+    async def speak(ctx: Context) -> None:
+        print("printed")
+        ctx.log.warning("logged\nin two lines")
+
+    id = (await http.submit("speak")).json["id"]
+    assert (await http("GET", f"/v1/jobs/{id}/logs")).json == {"lines": [], "position": 0}
+    await work_off(app)
+    page = (await http("GET", f"/v1/jobs/{id}/logs")).json
+    assert [(line["level"], line["attempt"], line["text"]) for line in page["lines"]] == [
+        ("info", 1, "printed"), ("warning", 1, "logged\nin two lines"),
+    ]  # fmt: skip
+    first, second = page["lines"]
+    assert first["time"] <= second["time"]
+    assert (await http("GET", f"/v1/jobs/{id}/logs?position={second['position']}")).json["lines"] == [second]
+    assert (await http("GET", f"/v1/jobs/{id}/logs?position={page['position']}")).json["lines"] == []
+    text = await http("GET", f"/v1/jobs/{id}/output")
+    lines = text.content.decode().splitlines()
+    assert [line[21:] for line in lines[:2]] == ["info     printed", "warning  logged"]
+    assert text.headers["holdfast-next-position"] == str(page["position"])
+    assert (await http("GET", f"/v1/jobs/{UNKNOWN}/logs")).status == 404
+
+
+async def test_plain_output_is_read_as_lines(http, app):
+    id = (await http.submit("t")).json["id"]
+    [claim] = await app.claim()
+    record = await parts_of(app).handles.record(id)
+    note = Note(id, record.seq, record.fence, record.token, output=Output(0, b"one\nhalf", 1 << 20))
+    await parts_of(app).claims.note(note)
+    page = (await http("GET", f"/v1/jobs/{id}/logs")).json
+    assert ([line["text"] for line in page["lines"]], page["position"]) == (["one"], 4)
+    assert (await http("GET", f"/v1/jobs/{id}/logs?position=4")).json == {"lines": [], "position": 4}
+    await claim.complete()
+    assert [line["text"] for line in (await http("GET", f"/v1/jobs/{id}/logs?position=4")).json["lines"]] == ["half"]
 
 
 async def test_a_full_queue_is_429_and_retry_safe(http, app):

@@ -90,6 +90,7 @@ async def test_every_route_has_a_rule_for_scopes_or_refuses_them(closed, made):
 
 JOB_ROUTES = [
     ("GET", "/v1/jobs/{}", None),
+    ("GET", "/v1/jobs/{}/logs", None),
     ("GET", "/v1/jobs/{}/output", None),
     ("GET", "/v1/jobs/{}/explain", None),
     ("POST", "/v1/jobs/{}/cancel", None),

@@ -33,6 +33,26 @@ def variable(name: str) -> str | None:
     return os.environ.get(name)
 
 
+def speak() -> None:
+    print("printed")
+    print("warned", file=sys.stderr)
+    subprocess.run(["echo", "by another process"], check=True)
+    thread = threading.Thread(target=print, args=("by another thread",))
+    thread.start()
+    thread.join()
+    library = logging.getLogger("library")
+    library.handlers, library.propagate = [logging.StreamHandler()], False
+    library.error("logged")
+    print("no end", end="")
+
+
+speak_alone = app.task(run_in="isolated", name="speak_alone")(speak)
+speak_pooled = app.task(run_in="process", name="speak_pooled")(speak)
+warn_pooled = app.task(run_in="process", name="warn_pooled", log_level="WARNING")(speak)
+quiet_alone = app.task(run_in="isolated", name="quiet_alone", log_level="OFF")(speak)
+quiet_pooled = app.task(run_in="process", name="quiet_pooled", log_level="OFF")(speak)
+
+
 @app.task(run_in="isolated")
 def nothing() -> None:
     pass

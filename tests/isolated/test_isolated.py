@@ -61,13 +61,40 @@ async def test_a_task_in_a_process_has_its_workers_whole_environment(app, monkey
 async def test_what_it_prints_and_logs_is_seen(app, caplog):
     caplog.set_level(logging.INFO)
     [job] = await run(app, (tasks.double, 1))
-    assert b"".join(piece.data for piece in await app.handle(job.id).output()) == b"begun 1\n"
+    stored = [(line.level, line.logger, line.text) async for line in app.handle(job.id).logs()]
+    assert stored == [
+        ("info", None, "begun 1"),
+        ("info", "holdfast.job", "in the middle"),
+        ("info", "shop", "at the end"),
+    ]
     lines = {record.getMessage(): record for record in caplog.records if record.name in ("holdfast.job", "shop")}
     for text in ("in the middle", "at the end"):
         line = lines[text]
         assert (line.job_id, line.attempt, line.queue) == (job.id, 1, "default")
         assert line.job_type.endswith("double")
     assert job.pid not in (None, os.getpid())
+
+
+SPOKEN = [
+    ("info", None, "printed"),
+    ("warning", None, "warned"),
+    (None, None, "by another process"),
+    (None, None, "by another thread"),
+    ("error", "library", "logged"),
+    ("info", None, "no end"),
+]
+
+
+async def test_lines_have_levels_and_what_other_code_writes_is_plain(app):
+    jobs = await run(app, tasks.speak_alone, tasks.speak_pooled, tasks.warn_pooled)
+    stored = [[(line.level, line.logger, line.text) async for line in app.handle(job.id).logs()] for job in jobs]
+    assert stored == [SPOKEN, SPOKEN, [line for line in SPOKEN if line[0] != "info"]]
+
+
+async def test_output_that_is_not_stored_goes_to_the_worker(app, capfd):
+    for job in await run(app, tasks.quiet_alone, tasks.quiet_pooled):
+        assert [line async for line in app.handle(job.id).logs()] == []
+    assert capfd.readouterr().err.count("by another process") == 2
 
 
 ENDS = {
@@ -136,7 +163,7 @@ async def test_a_pool_keeps_its_processes_and_loses_only_the_one_that_dies(app):
         for number in range(3):
             job = await (await tasks.who.enqueue(number)).wait(timeout=20)
             pids.append(job.result[0])
-            assert b"".join(piece.data for piece in await app.handle(job.id).output()) == b"pooled %d\n" % number
+            assert [line.text async for line in app.handle(job.id).logs()] == [f"pooled {number}"]
         assert len(set(pids)) == 1
         dead = await (await tasks.die.using(max_attempts=1).enqueue()).wait(timeout=20)
         assert (dead.error, dead.pid) == ("exit 9", pids[0])
@@ -185,7 +212,7 @@ async def test_dependencies_are_made_and_cleaned_up_in_the_process(app):
     assert later.result == ["opened and read", True]
     assert broken.error == "OSError: no route (in dependency broken())"
     for job in (plain, later):
-        printed = b"".join(piece.data for piece in await app.handle(job.id).output()).decode().splitlines()
+        printed = [line.text async for line in app.handle(job.id).logs()]
         assert printed == [f"opened for {job.task}", "reading", "opened and read", "read", "closed"]
 
 

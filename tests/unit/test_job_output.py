@@ -4,7 +4,8 @@ import asyncio
 import os
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.worker.processes.output import Printer, RingBuffer
+from holdfast.worker.processes.output import OutputWriter, RingBuffer
+from holdfast.worker.processes.printer import Printer
 from support.eventually import eventually
 
 
@@ -34,11 +35,23 @@ class Sink:
         return answer
 
 
-def printer_with(sink, limit=1000):
-    printer = Printer("a-job", sink, limit)
-    child = os.dup(printer.fd)
-    printer.start()
-    return printer, child
+class Printing:
+    """A printer, its writer, and a child that prints."""
+
+    def __init__(self, sink, limit=1000):
+        self.writer = OutputWriter("a-job", sink, limit, asyncio.get_running_loop())
+        self.printer = Printer(self.writer)
+        self.child = os.dup(self.printer.fd)
+        self.printer.start()
+
+    async def finish(self, **also):
+        await self.printer.end()
+        await self.writer.finish(**also)
+
+
+def printer_with(sink):
+    printing = Printing(sink)
+    return printing, printing.child
 
 
 async def test_everything_printed_is_written_and_the_rest_is_noted_with_the_last_piece():
@@ -81,3 +94,21 @@ async def test_a_process_that_keeps_the_pipe_open_does_not_delay_the_end():
     await asyncio.wait_for(printer.finish(), 90)
     assert sink.notes[0]["output"].data == b"kept open"
     os.close(child)
+
+
+async def test_the_end_of_a_run_gets_what_is_not_written_and_what_is_not_answered():
+    answer = asyncio.Event()
+
+    async def sink(**note):
+        seen.append(note["output"])
+        return await answer.wait()
+
+    seen = []
+    writer = OutputWriter("a-job", sink, 1000, asyncio.get_running_loop())
+    writer.put(b"one")
+    await eventually(lambda: seen)
+    writer.put(b"two")
+    assert [(piece.at, piece.data) for piece in writer.end()] == [(0, b"one"), (3, b"two")]
+    answer.set()
+    writer.put(b"late")
+    assert writer.end() == []

@@ -21,10 +21,13 @@ def logs(
     url: options.Url = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Print the output of a job: the newest stored part of stdout and stderr, of all attempts."""
+    """Print what a job has printed and logged, in all attempts: the newest stored part."""
 
     async def show(app: Holdfast) -> None:
         from ..client.output import follow_output
+        from ..core.log_lines import Splitter, as_text
+        from ..core.operations import Printed
+        from .printing import json
 
         job = await app.job(id)
         wanted: int | None = None
@@ -33,17 +36,18 @@ def logs(
             if job.state.value == "running":
                 known[job.attempt] = job.fence
             wanted = known.get(attempt, -1)
-        parts = parts_of(app)
-        async for piece in follow_output(parts.handles, id, follow=follow):
-            if wanted is not None and piece.fence != wanted:
-                continue
-            if as_json:
-                from .printing import json
-
-                text = piece.data.decode("utf-8", "replace")
-                json({"position": piece.position, "fence": piece.fence, "text": text})
-            else:
-                sys.stdout.buffer.write(piece.data)
+        if as_json:
+            async for line in app.handle(id).logs(follow=follow):
+                if wanted in (None, line.fence):
+                    json(line)
+                    sys.stdout.flush()
+            return
+        splitter = Splitter()
+        async for piece in follow_output(parts_of(app).handles, id, follow=follow):
+            for part in splitter.split(piece):
+                if wanted in (None, part.fence):
+                    data = part.data if isinstance(part, Printed) else f"{as_text(part)}\n".encode()
+                    sys.stdout.buffer.write(data)
             sys.stdout.flush()
 
     with_app(url, show)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 from ..core.errors import InvalidJob
 from ..core.job import Record
+from ..core.log_lines import LogLine
 from ..core.operations import Printed
 from ..core.validation import checked_text
 from ..tasks.handle import Handle
@@ -15,6 +16,7 @@ from ..tasks.task import BlockingTasks
 from ..views import Job, job_view
 from .claims import ManualClaims
 from .operations import Operations
+from .output import follow_lines
 from .runtime import Runtime, on_app_loop
 from .session import Session
 
@@ -66,7 +68,11 @@ class Handles:
 
     @on_app_loop
     async def output(self, session: Session, id: str, position: int = 0) -> list[Printed]:
-        """A job's output from an offset on (about 1 MiB at a time); see also `follow_output`."""
+        """A job's output from an offset on (about 1 MiB at a time)."""
         if type(position) is not int or position < 0:
             raise InvalidJob(f"position must be a whole number of bytes, not {position!r:.100}")
         return await session.store.output(checked_text(id, "id"), position, OUTPUT_PAGE)
+
+    def log_pages(self, id: str, *, follow: bool) -> AsyncIterator[list[LogLine]]:
+        """A job's lines, several at a time; with `follow`, until it has ended."""
+        return follow_lines(self, id, follow=follow)

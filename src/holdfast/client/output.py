@@ -1,24 +1,35 @@
-"""Follows the output of a job, read from the store, so from any machine that reaches it."""
+"""Reads and follows the output of a job, from the store, so from any machine that reaches it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from typing import Any, Protocol
 
-from ..core.job import TERMINAL
+import msgspec
+
+from ..core.job import TERMINAL, Record
+from ..core.log_lines import Lines, LogLine
 from ..core.operations import Printed
-from .handles import Handles
 
 OUTPUT_EVERY = 0.2
 """Seconds between two reads for more output."""
 
 
-async def follow_output(handles: Handles, id: str, *, follow: bool) -> AsyncIterator[Printed]:
+class Reader(Protocol):
+    """What is read of a job."""
+
+    def record(self, id: str) -> Coroutine[Any, Any, Record]: ...
+
+    def output(self, id: str, position: int = 0) -> Coroutine[Any, Any, list[Printed]]: ...
+
+
+async def follow_output(reader: Reader, id: str, *, follow: bool) -> AsyncIterator[Printed]:
     """The stored output, chunk by chunk; with `follow`, until the job has ended."""
     position = 0
     while True:
-        ended = not follow or (await handles.record(id)).state in TERMINAL
-        pieces = await handles.output(id, position)
+        ended = not follow or (await reader.record(id)).state in TERMINAL
+        pieces = await reader.output(id, position)
         for piece in pieces:
             seen = max(0, position - piece.position)
             yield Printed(piece.position + seen, piece.fence, piece.data[seen:]) if seen else piece
@@ -27,3 +38,23 @@ async def follow_output(handles: Handles, id: str, *, follow: bool) -> AsyncIter
             return
         if not pieces:
             await asyncio.sleep(OUTPUT_EVERY)
+
+
+async def follow_lines(reader: Reader, id: str, *, follow: bool) -> AsyncIterator[list[LogLine]]:
+    """The stored lines, as `follow_output`, several at a time; JobNotFound at once for an unknown id."""
+    attempts, lines = attempts_of(await reader.record(id)), Lines()
+    async for piece in follow_output(reader, id, follow=follow):
+        if piece.fence not in attempts:
+            attempts |= attempts_of(await reader.record(id))
+        yield with_attempts(lines.add(piece), attempts)
+    yield with_attempts(lines.rest(), attempts)
+
+
+def attempts_of(record: Record) -> dict[int, int]:
+    """The numbers of a job's attempts, by fence."""
+    return {record.fence: record.attempt} | {line.fence: line.number for line in record.history}
+
+
+def with_attempts(lines: Iterable[LogLine], attempts: dict[int, int]) -> list[LogLine]:
+    """The lines with the numbers of their attempts."""
+    return [msgspec.structs.replace(line, attempt=attempts.get(line.fence)) for line in lines]

@@ -63,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True):
     """The first one signs, all of them are accepted."""
     log_level: str = "INFO"
     log_format: str = "auto"
+    task_log_level: str = "INFO"
+    """The lowest level that is stored of what tasks print and log; OFF stores nothing."""
     metrics_port: str | None = None
     """Listen address of a supervisor's metrics, as HOST:PORT."""
     metrics_prefix: str = "holdfast"
@@ -243,6 +245,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "secret": _secrets,
     "log_level": lambda value: _choice("DEBUG", "INFO", "WARNING", "ERROR")(str(value).upper()),
     "log_format": _choice("auto", "json", "pretty"),
+    "task_log_level": lambda value: _choice("DEBUG", "INFO", "WARNING", "ERROR", "OFF")(str(value).upper()),
     "metrics_port": _optional(address),
     "metrics_prefix": _metrics_prefix,
     "request_memory": lambda value: size(value, 2**53),
@@ -254,6 +257,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
 STORED = [
     "lease", "poll", "grace", "concurrency", "max_attempts", "retry_base", "retry_factor", "retry_jitter", "retry_cap",
     "max_crashes", "max_payload", "max_output", "max_depth", "retention", "key_retention", "refusal_timeout",
+    "task_log_level",
 ]  # fmt: skip
 """Settings that may be stored for all processes; the others belong to one process."""
 ALIASES = {"max_retries": "max_attempts"}

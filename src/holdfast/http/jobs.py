@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
+from datetime import UTC
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..client.bulk_change import Changed
+from ..client.output import attempts_of, with_attempts
 from ..codec.values import read
 from ..core import follow_ups
 from ..core import internal as extra
 from ..core.clock import MICROS
 from ..core.errors import HoldfastError, InvalidJob, InvalidState, JobNotFound, KeyConflict
-from ..core.job import NewJob, State
+from ..core.job import TERMINAL, NewJob, State
+from ..core.log_lines import Lines, Splitter, as_text
+from ..core.operations import Printed
 from ..core.validation import KEY_LIMIT, RESERVED, checked_text
 from ..core.writes import Writes
 from ..store.reference.apply import first_run_at, new_record
@@ -142,12 +146,24 @@ async def delete(call: Call, id: str) -> Answer:
 
 async def output(call: Call, id: str, query: shapes.OutputQuery) -> Answer:
     """The output of a job from a position; the header Holdfast-Next-Position is where to continue."""
-    await call.parts.handles.record(checked_text(id, "id"))  # JobNotFound, rather than empty output
-    data, following = bytearray(), query.position
+    record = await call.parts.handles.record(checked_text(id, "id"))  # JobNotFound, rather than empty output
+    data, parts = bytearray(), Splitter(query.position)
     for piece in await call.app.handle(id).output(query.position):
-        data += piece.data[max(0, query.position - piece.position) :]
-        following = piece.position + len(piece.data)
-    return Answer(200, bytes(data), b"text/plain; charset=utf-8", {"holdfast-next-position": str(following)})
+        for part in parts.split(piece):
+            data += part.data if isinstance(part, Printed) else f"{as_text(part, UTC)}\n".encode()
+    if not data and record.state in TERMINAL:
+        data += b"".join(part.data for part in parts.rest())
+    return Answer(200, bytes(data), b"text/plain; charset=utf-8", {"holdfast-next-position": str(parts.position)})
+
+
+async def logs(call: Call, id: str, query: shapes.OutputQuery) -> Answer:
+    """The lines of a job from a position; `position` in the answer is where to continue."""
+    record = await call.parts.handles.record(checked_text(id, "id"))
+    lines = Lines(query.position)
+    found = [line for piece in await call.app.handle(id).output(query.position) for line in lines.add(piece)]
+    if not found and record.state in TERMINAL:
+        found = lines.rest()
+    return json(shapes.LogsOut(with_attempts(found, attempts_of(record)), lines.position))
 
 
 async def list_dead(call: Call, query: shapes.DeadQuery) -> Answer:

@@ -14,6 +14,7 @@ from msgspec import Meta
 from ..core.errors import InvalidJob
 from ..core.job import PRIORITY_MAX, PRIORITY_MIN, State
 from ..core.lifecycle import DELAY_LIMIT
+from ..core.log_lines import LogLine
 from ..core.settings import MANUAL_LEASE
 from ..core.validation import EPOCH_LIMIT, KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
 from ..core.waiting import Waiting
@@ -269,6 +270,15 @@ class OutputQuery(Body):
     """Where to start, in bytes of the job's whole output."""
 
     position: Annotated[int, Meta(ge=0, lt=2**53)] = 0
+
+
+class LogsOut(msgspec.Struct):
+    """Lines that a job printed and logged."""
+
+    lines: list[LogLine]
+    """About 1 MiB at a time; none: there are no more yet."""
+    position: int
+    """Where to continue."""
 
 
 class QueueOut(msgspec.Struct):

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 import msgspec
@@ -61,6 +61,8 @@ class GroupCommit:
         self._asks: deque[tuple[Ask, Waiter]] = deque()
         self._batches: deque[tuple[Batch, Waiter]] = deque()
         self._busy = False
+        self._context = copy_context()
+        """Of the writer: not that of a task whose operation starts it."""
         self._writes = 0
         self._idle: list[Waiter] = []
 
@@ -173,7 +175,7 @@ class GroupCommit:
     def _start(self) -> None:
         if not self._busy:
             self._busy = True
-            self._drainer = self._loop.create_task(self._drain())
+            self._drainer = self._loop.create_task(self._drain(), context=self._context)
 
     def _finish(self) -> None:
         """Mark the writer as idle after a write, and start again if operations have arrived meanwhile."""

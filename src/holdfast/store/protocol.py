@@ -393,8 +393,10 @@ class Transacting(Protocol):
     blocking_transactions: bool
     """Whether the connection blocks: plain functions can use it, and all other writes wait for its transaction."""
 
-    def transaction(self, end: Callable[[], ops.Settlement]) -> AbstractAsyncContextManager[Any]:
-        """A connection inside a transaction. When the block ends, `end()` is written last, and everything commits.
+    def transaction(
+        self, end: Callable[[], ops.Settlement], notes: Callable[[], Sequence[ops.Note]] = tuple
+    ) -> AbstractAsyncContextManager[Any]:
+        """A connection inside a transaction. At the end of the block, it commits with `notes()` and last `end()`.
 
         Raises LeaseLost, and rolls back, if the claim has already ended.
         """

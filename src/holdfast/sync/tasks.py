@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
@@ -12,6 +12,7 @@ from ..client.enqueue import Enqueue, OpenTransaction
 from ..client.runtime import Runtime
 from ..core.errors import HoldfastError, InvalidJob
 from ..core.job import NewJob
+from ..core.log_lines import LogLine
 from ..core.settings import Settings
 from ..store.callers import refuse_blocking
 from ..tasks.handle import Handle
@@ -41,6 +42,17 @@ class SyncHandle(Generic[R]):
     output = blocking(Handle[Any].output)
     update_meta = blocking(Handle[Any].update_meta)
     mark_failed = blocking(Handle[Any].mark_failed)
+
+    def logs(self, *, follow: bool = False) -> Iterator[LogLine]:
+        """The stored lines of all attempts; see `Handle.logs`."""
+        # Line by line, each would cost a call to the loop.
+        pages = self._of._log_pages(follow=follow)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+        async def next_page() -> list[LogLine] | None:
+            return await anext(pages, None)
+
+        while (page := self._run(next_page)) is not None:
+            yield from page
 
     def result(self, timeout: float | None = None) -> R:
         """The value the job returned; see `Handle.result`."""

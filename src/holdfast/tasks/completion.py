@@ -12,6 +12,7 @@ import msgspec
 from ..core.errors import ConfigError, PayloadTooLarge
 from ..core.job import NewJob, Record
 from ..core.operations import Change, Settlement
+from ..observe.task_output import current
 from ..store.group_commit import Guard, guard
 from ..store.protocol import Transacting
 from .claim_notes import in_a_loop
@@ -34,7 +35,10 @@ class Completion:
 
     def begin(self, record: Record, result: Any) -> AbstractAsyncContextManager[Any]:
         """A connection inside a transaction, whose end completes the job with `result`, or with what that returns."""
-        return self.store.transaction(lambda: self._end(record, result() if callable(result) else result))
+        log = current.get()
+        return self.store.transaction(
+            lambda: self._end(record, result() if callable(result) else result), tuple if log is None else log.pending
+        )
 
     def _end(self, record: Record, result: Any) -> Settlement:
         data, limit = self._encode_result(record, result), self._max_payload()

@@ -13,9 +13,11 @@ from ..codec.meta import checked_meta
 from ..core.clock import Clock
 from ..core.errors import ConfigError, InvalidJob
 from ..core.job import Record
+from ..core.log_lines import TASK_LOGGER
 from ..core.operations import Note
 from ..core.validation import checked_seconds
 from ..observe.job_fields import fields_of
+from ..observe.task_output import JobLogger
 from ..views import Job, Progress, job_view
 from .claim_notes import WriteNote, on_loop, save, stored
 from .durable_steps import DurableSteps
@@ -127,9 +129,9 @@ class Context:
         return self._job
 
     @property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+    def log(self) -> JobLogger:
         """A logger whose records have this job's id, task, attempt and worker."""
-        return logging.LoggerAdapter(logging.getLogger("holdfast.job"), fields_of(self._record))
+        return JobLogger(logging.getLogger(TASK_LOGGER), fields_of(self._record))
 
     @property
     def attempt(self) -> int:

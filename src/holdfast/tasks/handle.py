@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..core.errors import JobCancelled, JobFailed
 from ..core.job import Record, State
+from ..core.log_lines import LogLine
 from ..core.operations import Printed
 from ..views import Job, job_view
 
@@ -33,6 +34,10 @@ class BlockingHandle(Protocol[R_co]):
 
     def cancel(self) -> bool:
         """End the job if it waits, ask it to stop if it runs."""
+        ...
+
+    def logs(self, *, follow: bool = False) -> Iterator[LogLine]:
+        """The stored lines of all attempts."""
         ...
 
     def output(self, position: int = 0) -> list[Printed]:
@@ -69,6 +74,8 @@ class HandleClient(Protocol):
     def cancel(self, id: str) -> Coroutine[Any, Any, bool]: ...
 
     def output(self, id: str, position: int = 0) -> Coroutine[Any, Any, list[Printed]]: ...
+
+    def log_pages(self, id: str, *, follow: bool) -> AsyncIterator[list[LogLine]]: ...
 
     def update_meta(self, id: str, meta: Mapping[str, Any]) -> Coroutine[Any, Any, None]: ...
 
@@ -111,8 +118,18 @@ class Handle(Generic[R]):
         """End the job if it waits, ask it to stop if it runs; False if it had ended already."""
         return await self._client.cancel(self.id)
 
+    async def logs(self, *, follow: bool = False) -> AsyncIterator[LogLine]:
+        """The stored lines that the job printed and logged, in all attempts; with `follow`, until it has ended."""
+        async for lines in self._log_pages(follow=follow):
+            for line in lines:
+                yield line
+
+    def _log_pages(self, *, follow: bool) -> AsyncIterator[list[LogLine]]:
+        """As `logs`, several lines at a time."""
+        return self._client.log_pages(self.id, follow=follow)
+
     async def output(self, position: int = 0) -> list[Printed]:
-        """The job's output from an offset on, about 1 MiB at a time."""
+        """The job's output from an offset on, about 1 MiB at a time, as it is stored; `logs` gives its lines."""
         return await self._client.output(self.id, position)
 
     async def update_meta(self, /, **meta: Any) -> None:

@@ -134,6 +134,8 @@ class _Declared(CommonOptions, total=False):
     """How long its ended jobs are kept, instead of the setting."""
     expires: Duration | None
     """Seconds after which a job expires unless it has started."""
+    log_level: str | None
+    """The lowest level that is stored of what it prints and logs, instead of the setting `task_log_level`."""
 
 
 class TaskOptions(_Declared, total=False):

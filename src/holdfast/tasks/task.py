@@ -86,6 +86,7 @@ class Task(Generic[P, R]):
         memory: int | str | None = None,
         batch: int | None = None,
         wait: float | timedelta | None = None,
+        log_level: str | None = None,
         built_in: bool = False,
     ) -> None:
         self.client = client
@@ -114,6 +115,7 @@ class Task(Generic[P, R]):
         self.result_codec = codec if result_codec is None else result_codec
         self.built_in = built_in
         self.retention = None if retention is None else parse("retention", retention)
+        self.log_level: str | None = None if log_level is None else _checked_log_level(log_level, name)
         self.batch = batching(name, self.run_in, batch, wait)
         self.arguments = Arguments(fn, whole=payload, batch=self.batch is not None, context_type=Context)
         self.dependencies: Dependencies | None = None
@@ -273,6 +275,15 @@ def is_async(fn: Callable[..., Any]) -> bool:
     while hasattr(fn, "func") and not inspect.isfunction(fn):
         fn = fn.func  # type: ignore[attr-defined]  # a functools.partial
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+def _checked_log_level(level: str, task: str) -> str:
+    try:
+        return parse("task_log_level", level)
+    except ConfigError:
+        raise ConfigError(
+            f"task {task!r}: log_level= must be DEBUG, INFO, WARNING, ERROR or OFF, not {level!r:.100}"
+        ) from None
 
 
 def _checked_memory(memory: int | str, task: Task[..., Any]) -> int:

@@ -53,6 +53,7 @@ class Settler:
             run.ahead.take()
         if not self._slots.remove(run):
             return
+        notes = () if run.log is None else run.log.end()
         if run.context is not None and run.context.completed:
             end = self._end(run.record, Outcome.succeeded(None))
             if end.record_end:
@@ -67,6 +68,7 @@ class Settler:
                 self._commit.note_soon(note)  # its last progress
             if outcome.kind == "refused" and (note := note_refusal(run.record)) is not None:
                 self._commit.note_soon(note)
+            run.last_notes = notes
             self._slots.settling.add(run.key)
             self._write(run, self._end(run.record, outcome))
 
@@ -74,6 +76,8 @@ class Settler:
         return self._claims.settlement(self._session, record, outcome)
 
     def _write(self, run: Run, end: Settlement) -> None:
+        for note in run.last_notes:
+            self._commit.note_soon(note)
         self._held.append((end, partial(self._answered, run, end)))
         if not self._wait():
             self.flush()

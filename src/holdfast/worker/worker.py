@@ -23,7 +23,7 @@ from ..core.settings import ASYNC_CONCURRENCY, DEFAULT_CONCURRENCY, DEFAULT_LEAS
 from ..core.url import redact
 from ..core.validation import checked_names
 from ..loading import address_of, import_tasks, refuse_while_loading
-from ..observe import traces
+from ..observe import task_output, traces
 from ..observe.outages import REFUSALS
 from ..store.protocol import Transacting
 from ..tasks.completion import Completion
@@ -127,7 +127,8 @@ class Worker:
         if self._stops:
             return
         async with parts.hooks.life() as state:
-            await self._work(state)
+            with task_output.captured():
+                await self._work(state)
 
     async def _work(self, state: Any) -> None:
         """Run jobs until stopped. `state`: what the app's lifespan has yielded."""

@@ -85,6 +85,23 @@ def build(url: str, journal: Journal, *, wall_skew: float = 0.0, **settings: Any
                 await asyncio.sleep(0.005)
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def talk(ctx: Context, n: int) -> None:
+        for number in range(3):
+            print(f"{n} printed {number}")
+            ctx.log.info("%d logged %d", n, number)
+
+    @app.task(name="talk_on_loop")
+    async def talk_on_loop(ctx: Context, n: int) -> None:
+        talk(ctx, n)
+        with journalled(ctx, n):
+            await gates.wait(n, ctx.fence)
+
+    @app.task(name="talk_in_thread")
+    def talk_in_thread(ctx: Context, n: int) -> None:
+        talk(ctx, n)
+        with journalled(ctx, n):
+            gates.wait_in_thread(n, ctx.fence)
+
     step_tasks.add_to(app, journal)
     flow_tasks.add_to(app, journal)
     return app

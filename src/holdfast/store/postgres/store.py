@@ -295,11 +295,13 @@ class PostgresStore:
         return await bound.insert_bound(connection, self.place, self._identity, jobs)
 
     @asynccontextmanager
-    async def transaction(self, end: Callable[[], ops.Settlement]) -> AsyncGenerator[Any, None]:
+    async def transaction(
+        self, end: Callable[[], ops.Settlement], notes: Callable[[], Sequence[ops.Note]] = tuple
+    ) -> AsyncGenerator[Any, None]:
         self._open_pool()
         if self._transactions is None:
             self._transactions = Transactions(self.place)
-        async with self._transactions.begin(end) as connection:
+        async with self._transactions.begin(end, notes) as connection:
             yield connection
 
     async def heartbeat(self, holders: Sequence[ops.Holder]) -> list[ops.HeartbeatReply]:

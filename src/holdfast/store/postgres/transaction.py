@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from ...core.errors import HoldfastError, LeaseLost
-from ...core.operations import Settlement
+from ...core.operations import Note, Settlement
 from ..protocol import Batch
 from . import sql, trouble
 from .call import Call
@@ -26,8 +26,10 @@ class Transactions:
         self._pool = Pool(place, SIZE, " for tasks' own transactions")
 
     @asynccontextmanager
-    async def begin(self, end: Callable[[], Settlement]) -> AsyncGenerator[Any, None]:
-        """A connection inside a transaction. When the block ends, `end()` is written last, and everything commits.
+    async def begin(
+        self, end: Callable[[], Settlement], notes: Callable[[], Sequence[Note]]
+    ) -> AsyncGenerator[Any, None]:
+        """A connection inside a transaction. At the end of the block, it commits with `notes()` and last `end()`.
 
         The job's row is locked only between that write and the COMMIT, so heartbeats, notes and sweeps never wait for
         a slow task. Raises LeaseLost, and rolls back, if the claim has already ended.
@@ -35,7 +37,7 @@ class Transactions:
         async with self._pool.link() as link, link.raw.transaction():
             yield link.raw
             settlement = end()
-            call = Call(Batch(settles=[settlement]), with_hint=False)
+            call = Call(Batch(notes=notes(), settles=[settlement]), with_hint=False)
             rows = await link.raw.fetch(sql.for_schema(sql.WRITE, self._place.schema), *call.arguments)
             if not call.answers(rows)[0].settles[0]:
                 raise LeaseLost(settlement.id, settlement.fence)

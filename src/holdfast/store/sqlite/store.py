@@ -224,7 +224,9 @@ class SqliteStore:
         return await bound.insert_bound(connection, self.path, self._clock, jobs)
 
     @asynccontextmanager
-    async def transaction(self, end: Callable[[], ops.Settlement]) -> AsyncGenerator[sqlite3.Connection, None]:
+    async def transaction(
+        self, end: Callable[[], ops.Settlement], notes: Callable[[], Sequence[ops.Note]] = tuple
+    ) -> AsyncGenerator[sqlite3.Connection, None]:
         if self._writer is None or self._listeners is None:
             raise self._not_open()
         if self._transactions is None:
@@ -232,7 +234,7 @@ class SqliteStore:
 
             files, notify = self._writer.files, self._listeners.notify
             self._transactions = Transactions(files, self._clock, self._busy_timeout, self._synchronous, notify)
-        async with self._transactions.begin(end) as connection:
+        async with self._transactions.begin(end, notes) as connection:
             yield connection
 
     async def seal(self) -> None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn
 
 from ...core.clock import Clock
 from ...core.errors import ConfigError, LeaseLost, StoreUnavailable
-from ...core.operations import Settlement
+from ...core.operations import Note, Settlement
 from . import transitions
 from .files import Files
-from .settle import settle_all
+from .settle import note, settle_all
 from .step import Step
 from .thread import OperationThread
 from .writer import Writer
@@ -71,8 +71,10 @@ class Transactions:
         self._opened = self._closed = False
 
     @asynccontextmanager
-    async def begin(self, end: Callable[[], Settlement]) -> AsyncGenerator[sqlite3.Connection, None]:
-        """A connection inside a transaction. When the block ends, `end()` is written last, and everything commits.
+    async def begin(
+        self, end: Callable[[], Settlement], notes: Callable[[], Sequence[Note]]
+    ) -> AsyncGenerator[sqlite3.Connection, None]:
+        """A connection inside a transaction. At the end of the block, it commits with `notes()` and last `end()`.
 
         Raises LeaseLost, and rolls back, if the claim has already ended.
         """
@@ -84,7 +86,7 @@ class Transactions:
             try:
                 yield await self._thread.run(self._writer.begin)
                 self._check()
-                _, notified = await self._thread.run(partial(self._writer.finish, partial(_settle, end())))
+                _, notified = await self._thread.run(partial(self._writer.finish, partial(_settle, notes(), end())))
             finally:
                 if self._closed:
                     self._writer.give_up()
@@ -120,12 +122,14 @@ class Transactions:
         self._writer.forget()
 
 
-def _settle(end: Settlement, step: Step) -> None:
+def _settle(notes: Sequence[Note], end: Settlement, step: Step) -> None:
     if not step.connection.in_transaction:
         raise ConfigError(
             f"job {end.id} was not completed: its block has ended the transaction of ctx.transaction() with SQL; leave"
             " COMMIT and ROLLBACK to Holdfast"
         )
+    for new in notes:
+        note(step, new)
     if not settle_all(step, [end])[0]:
         raise LeaseLost(end.id, end.fence)
     transitions.write(step)

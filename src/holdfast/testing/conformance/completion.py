@@ -10,8 +10,9 @@ import pytest
 
 from holdfast.core.errors import LeaseLost
 from holdfast.core.job import LimitKey, Record, State
+from holdfast.core.operations import Output
 from holdfast.store.protocol import Binding, Store, Transacting, records_of
-from holdfast.testing.build import new_job, released, succeeded
+from holdfast.testing.build import new_job, released, says, succeeded
 from holdfast.testing.verbs import claim, claim_one, gone, insert, job, running, settle
 
 from .harness import Harness
@@ -26,6 +27,13 @@ async def complete(store: Store, end: Any, effect: str = "effect") -> None:
         await cast("Binding", store).insert_bound(connection, [new_job(effect, queue="effects")])
 
 
+async def print_and_complete(store: Store, held: Record) -> None:
+    """End a claim in a block together with its last output."""
+    notes = [says(held, output=Output(at, data, 1 << 20)) for at, data in ((0, b"one"), (3, b"two"))]
+    async with cast("Transacting", store).transaction(lambda: succeeded(held), lambda: notes):
+        pass
+
+
 async def taken_over(store: Store) -> tuple[Record, Record]:
     first = await running(store, by="ann")
     assert await settle(store, released(first))
@@ -33,6 +41,16 @@ async def taken_over(store: Store) -> tuple[Record, Record]:
 
 
 class TestCompletion(Topic):
+    @requires("transactional_completion")
+    async def test_the_last_output_of_a_block_is_kept_with_its_end(self, store: Store) -> None:
+        held = await running(store)
+        await print_and_complete(store, held)
+        assert [piece.data for piece in await store.output(held.id, 0, 100)] == [b"one", b"two"]
+        first, second = await taken_over(store)
+        with pytest.raises(LeaseLost):
+            await print_and_complete(store, first)
+        assert await store.output(second.id, 0, 100) == []
+
     @requires("transactional_completion", "hints")
     async def test_a_block_ends_its_job_once_with_all_effects(self, store: Store, harness: Harness) -> None:
         limit_key = LimitKey("l", concurrency=1)

@@ -108,6 +108,14 @@ class TestOutput(Topic):
         assert (await job(store, claim.id)).state == State.SUCCEEDED
         assert [piece.data for piece in await printed(store, claim.id)] == [b"bye"]
 
+    async def test_a_piece_sent_again_with_the_last_one_and_the_end_is_kept_once(self, store: Store) -> None:
+        claim = await running(store)
+        await prints(store, claim, 0, b"one")
+        said = [says(claim, output=Output(at, data, LOTS)) for at, data in ((0, b"one"), (3, b"two"))]
+        answers = await store.write(Batch(notes=said, settles=[succeeded(claim)]))
+        assert (list(answers.notes), list(answers.settles)) == ([True, True], [True])
+        assert await printed(store, claim.id) == [Printed(0, 1, b"one"), Printed(3, 1, b"two")]
+
     async def test_output_is_removed_with_its_job(self, store: Store) -> None:
         claim = await running(store)
         await prints(store, claim, 0, b"mine")

@@ -1,4 +1,4 @@
-"""Output of a job: a thread reads it as fast as it comes, and it is written to the store a few times a second.
+"""Output of a job is written to the store a few times a second.
 
 The job never waits for the store: output that comes faster than the store accepts it is dropped, the oldest first.
 """
@@ -6,26 +6,23 @@ The job never waits for the store: output that comes faster than the store accep
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
-import os
-import select
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from ...core.errors import HoldfastError
 from ...core.operations import Output
+from ...tasks.claim_notes import on_loop
 
 logger = logging.getLogger("holdfast")
-READ = 1 << 16
-"""Bytes of one read: the capacity of a pipe."""
 OUTPUT_PAUSE = 0.2
-"""Seconds between two writes of one job's output."""
+"""Seconds from the first output that is not written yet until it is: that of a short run is written with its end."""
 WRITE_TRIES = 3
 """Attempts to write one piece of output; after that the piece is lost."""
-MAX_REMAINING = 1 << 22
-"""Bytes that are read, at most, after the child has ended: more than the capacity of a pipe."""
 WriteNote = Callable[..., Awaitable[bool]]
 
 
@@ -38,6 +35,9 @@ class RingBuffer:
         self._pieces: deque[bytes] = deque()
         self._size = 0
         self._at = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
 
     def put(self, data: bytes) -> bool:
         """Add output; True if the buffer was empty before."""
@@ -66,61 +66,58 @@ class RingBuffer:
             return at, data
 
 
-class Printer:
-    """Reads a pipe on its own thread, and writes its data as notes. `fd` is the child's standard output."""
+class OutputWriter:
+    """Writes the output of one claim as notes, on the loop. `write_note` takes the fields of a note."""
 
-    def __init__(self, job: str, write_note: WriteNote, limit: int) -> None:
+    def __init__(self, job: str, write_note: WriteNote, limit: int, loop: asyncio.AbstractEventLoop) -> None:
         self._job = job
         self._write_note = write_note
         self._limit = limit
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._context = contextvars.Context()
+        """Empty: what a driver logs while it writes is no output of the job."""
         self._buffer = RingBuffer(limit)
-        self._reading, self.fd = os.pipe()
-        self._stop_reading, self._stop_writing = os.pipe()
-        os.set_blocking(self._reading, False)
+        self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
-        self._lost = False
-        self._pausing = self._loop.create_future()
-        self._thread = threading.Thread(target=self._drain, name="holdfast-output", daemon=True)
+        self._unanswered: list[Output] = []
+        """Taken from the buffer, and perhaps not stored yet."""
+        self._ended = False
+        """Nothing is written any more: the run or its claim has ended."""
 
-    def start(self) -> None:
-        """The child has its end of the pipe: close ours and begin to read."""
-        os.close(self.fd)
-        self._thread.start()
+    def put(self, data: bytes) -> None:
+        """Add output. May be called from any thread."""
+        if not self._buffer.put(data):
+            return
+        if on_loop(self._loop):
+            self._later()
+        else:
+            with suppress(RuntimeError):  # the loop is closed: nothing is written any more, but a child may still print
+                self._loop.call_soon_threadsafe(self._later, context=self._context)
 
-    def _drain(self) -> None:
-        poll = select.poll()
-        poll.register(self._reading, select.POLLIN | select.POLLHUP)
-        poll.register(self._stop_reading, select.POLLIN | select.POLLHUP)
-        left = MAX_REMAINING
-        while left > 0:
-            ready = {fd for fd, _ in poll.poll()}
-            data = os.read(self._reading, READ) if self._reading in ready else None
-            if data == b"" or (data is None and self._stop_reading in ready):
-                return
-            if self._stop_reading in ready:
-                left -= READ  # a process that escaped may still print: do not read for ever
-            if data and self._buffer.put(data):
-                try:
-                    self._loop.call_soon_threadsafe(self._soon)
-                except RuntimeError:  # the loop is closed: nothing is written any more, but the child may still print
-                    continue
+    def _later(self) -> None:
+        if self._timer is None and self._writing is None and not self._ended:
+            self._timer = self._loop.call_later(OUTPUT_PAUSE, self._start, context=self._context)
 
-    def _soon(self) -> None:
-        if self._writing is None and not self._lost:
-            self._writing = self._loop.create_task(self._write())
+    def _start(self) -> None:
+        self._timer = None
+        self._writing = self._loop.create_task(self._write())
 
     async def _write(self) -> None:
-        while not self._lost and (piece := self._buffer.take()) is not None:
-            await self._put(output=Output(*piece, self._limit))
-            await asyncio.wait([self._pausing], timeout=OUTPUT_PAUSE)
+        for piece in self.pending():
+            await self._put(output=piece)
+            self._unanswered.remove(piece)
         self._writing = None
+        if self._buffer:
+            self._later()
 
     async def _put(self, **note: Any) -> None:
         for number in range(WRITE_TRIES):
             try:
-                self._lost = not await self._write_note(**note)
+                if not await self._write_note(**note):
+                    self._ended = True
             except HoldfastError as error:
+                if self._ended:
+                    return
                 logger.warning(
                     "job %s: writing its output to the store failed (try %d of %d; then this part is lost): %s",
                     self._job,
@@ -132,16 +129,34 @@ class Printer:
             else:
                 return
 
+    def pending(self) -> list[Output]:
+        """What is to be written before the outcome of the run.
+
+        A piece whose write is not answered is among it: a store keeps a piece that it gets twice once.
+        """
+        if (rest := self._buffer.take()) is not None:
+            self._unanswered.append(Output(*rest, self._limit))
+        return list(self._unanswered)
+
+    def end(self) -> list[Output]:
+        """The run has ended: stop, and return what is to be written before its outcome."""
+        if self._ended:
+            return []
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        return self.pending()
+
     async def finish(self, **also: Any) -> None:
-        """The child has ended: read the rest of the pipe, and write it together with the fields of `also`."""
-        os.close(self._stop_writing)
-        await asyncio.to_thread(self._thread.join)
-        os.close(self._reading)
-        os.close(self._stop_reading)
-        self._pausing.set_result(None)
+        """Write the rest now, together with the fields of `also`."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._writing is not None:
             await self._writing
-        if (piece := self._buffer.take()) is not None:
-            also["output"] = Output(*piece, self._limit)
-        if also and not self._lost:
+        if self._ended:
+            return
+        for piece in self.pending():
+            also["output"] = piece
+        if also:
             await self._put(**also)
+        self._ended = True

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...observe.task_output import end_lines
 from ...tasks.batch import parts
+from .run_log import RunLog, begin_together
 
 if TYPE_CHECKING:
     from ...tasks.task import Task
@@ -18,6 +20,7 @@ class SharingRun(Protocol):
     batch: Batch | None
     runner: asyncio.Task[None] | None
     in_thread: bool
+    log: RunLog | None
 
     @property
     def stopped(self) -> bool: ...
@@ -86,10 +89,13 @@ class Batch:
         for run, share in self._shares.items():
             run.in_thread = not self.task.is_async
             share.starts()
+        log = begin_together(run.log for run in self._shares)
         try:
             found = parts(self.task.name, await self._call([share.item for share in shares]), len(shares))
         except BaseException as error:  # noqa: BLE001  # whatever user code raises ends these jobs, never the worker
             found = [error] * len(shares)
+        if log is not None:
+            end_lines(log)
         for share, part in zip(shares, found, strict=True):
             share.give(part)
 

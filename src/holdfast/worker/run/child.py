@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -28,7 +28,7 @@ from ...core.job import Record
 from ...core.lifecycle import Outcome
 from ...core.operations import Note, Settlement
 from ...loading import load_address
-from ...observe import traces
+from ...observe import task_output, traces
 from ...observe.job_fields import fields_for, run_for
 from ...parts import Parts
 from ...store.protocol import Store, Transacting
@@ -196,12 +196,14 @@ class _Sibling:
         self.blocking_transactions = blocking_transactions
 
     @contextlib.asynccontextmanager
-    async def transaction(self, end: Callable[[], Settlement]) -> AsyncGenerator[Any, None]:
+    async def transaction(
+        self, end: Callable[[], Settlement], notes: Callable[[], Sequence[Note]] = tuple
+    ) -> AsyncGenerator[Any, None]:
         store = self._make()
         assert isinstance(store, Transacting)
         await store.open()
         try:
-            async with store.transaction(end) as connection:
+            async with store.transaction(end, notes) as connection:
                 yield connection
             self._line.send(Completed())
         finally:
@@ -226,6 +228,37 @@ def redirected(pipes: socket.socket, wanted: bool) -> Any:
         for target, old in zip((1, 2), kept, strict=True):
             os.dup2(old, target)
             os.close(old)
+
+
+class _ChildLog:
+    """What the job prints and logs goes to its output, with level and time, beside what other code writes there."""
+
+    tee = False
+
+    def __init__(self, level: int, clock: Clock) -> None:
+        self.level = level
+        self.clock = clock
+        self.open_lines: dict[int, str] | None = None
+
+    def pending(self) -> Sequence[Note]:
+        return ()  # the worker writes what it reads from the pipe
+
+    def send(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(1, data) :]
+
+
+@contextlib.contextmanager
+def logged(start: Start, clock: Clock) -> Any:
+    """Give the lines of a job level and time."""
+    log = None if start.log_level == task_output.OFF else _ChildLog(start.log_level, clock)
+    task_output.current.set(log)
+    try:
+        yield
+    finally:
+        task_output.current.set(None)
+        if log is not None:
+            task_output.end_lines(log)
 
 
 def _flush() -> None:
@@ -254,7 +287,7 @@ def main() -> None:
         os._exit(1)
     while isinstance(start := line.received.get(), Start):
         try:
-            with redirected(pipes, start.redirect):
+            with redirected(pipes, start.redirect), logged(start, parts_of(app).runtime.clock):
                 signal.signal(signal.SIGTERM, _on_term)
                 run_for(start.record)
                 with traces.continued(start.record.meta):
@@ -270,5 +303,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(concurrent.futures.CancelledError):
+    with contextlib.suppress(concurrent.futures.CancelledError), task_output.captured():
         main()

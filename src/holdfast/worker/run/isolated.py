@@ -14,9 +14,9 @@ import msgspec
 
 from ...core.errors import HoldfastError, ProcessFailed
 from ...core.lifecycle import Outcome
-from ...observe import traces
+from ...observe import task_output, traces
 from ..processes import process_table
-from ..processes.output import Printer
+from ..processes.printer import Printer
 from ..processes.tree import SHORT_TERM_GRACE, TERM_GRACE, Ending, Tree, unhindered
 from .explain import Ended
 from .line import Answer, Broken, Completed, Done, Load, Log, Start, Stop, ToWorker, WriteNote, frame, next_frame
@@ -61,6 +61,7 @@ class Child:
         self._listening = self._loop.create_task(self._listen())
 
     async def _listen(self) -> None:
+        task_output.current.set(None)  # what a child logs, it has written to the output of its job itself
         reader, writer = await asyncio.open_connection(sock=self._ours)
         self._writer.set_result(writer)
         level = logging.getLogger().getEffectiveLevel()
@@ -158,21 +159,25 @@ class Children:
         context, settings = run.context, self._session.settings
         assert context is not None
         address, pooled = self.find_app(), task.run_in == "process"
-        printer = Printer(context.job.id, context.say, settings.max_output)
+        log = run.log
+        printer = None if log is None else Printer(log.writer)
         try:
             # A fresh child prints to the pipe from its start; one of the pool gets the pipe with the job.
             child = (self._take() if pooled else None) or Child(
-                address, _environment(context), 2 if pooled else printer.fd
+                address, _environment(context), 2 if pooled or printer is None else printer.fd
             )
             record, known = traces.handed_on(run.record), self._session.store_id
             success = None if context.completion is None else context.completion.success(run.record)
-            start = Start(record, settings.max_payload, settings.max_output, pooled, known, success)
-            child.start(context, start, printer.fd if pooled else None)
+            level, pipe = task_output.OFF if log is None else log.level, printer.fd if pooled and printer else None
+            start = Start(record, settings.max_payload, settings.max_output, level, pipe is not None, known, success)
+            child.start(context, start, pipe)
         except BaseException:
-            printer.start()
-            await unhindered(printer.finish())
+            if printer is not None:
+                printer.start()
+                await unhindered(printer.end())
             raise
-        printer.start()
+        if printer is not None:
+            printer.start()
         limits = [asyncio.ensure_future(_note_pid(context, child.tree))]
         killed: list[str] = []
         if task.memory is not None:
@@ -204,16 +209,16 @@ class Children:
                 return child
         return None
 
-    async def _after(self, child: Child, printer: Printer, *, keep: bool) -> None:
-        if keep and len(self._idle) < self._max_idle and not child.tree.ended.done():
+    async def _after(self, child: Child, printer: Printer | None, *, keep: bool) -> None:
+        idle = keep and len(self._idle) < self._max_idle and not child.tree.ended.done()
+        if idle:
             self._idle.append(child)
-            await printer.finish()
-        elif keep:
-            await printer.finish()
+        elif not keep:
             await child.close()
-        else:
+        if printer is not None:
+            await printer.end()
+        if keep and not idle:
             await child.close()
-            await printer.finish()
 
 
 def _environment(context: Context) -> dict[str, str]:

@@ -27,6 +27,8 @@ class Start(msgspec.Struct, tag=True):
     record: Record
     max_payload: int
     max_output: int
+    log_level: int
+    """The lowest level that is stored of what it prints and logs, as a number of `logging`; OFF: its output is not."""
     redirect: bool
     store_id: str | None = None
     success: Settlement | None = None

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from ...core.job import Record
+from ...core.operations import Note
 from ...tasks.context import Context
 from .ahead import Ahead
 from .batch import Batch
+from .run_log import RunLog
 
 
 class Run:
     """One claim while it runs. `why` it was asked to stop: cancel, timeout, lost or release; None: not asked."""
 
     __slots__ = (
-        "ahead", "batch", "began", "begun", "context", "in_thread", "key", "ran", "record", "runner", "timer", "took",
-        "why",
+        "ahead", "batch", "began", "begun", "context", "in_thread", "key", "last_notes", "log", "ran", "record",
+        "runner", "timer", "took", "why",
     )  # fmt: skip
 
     def __init__(self, record: Record, began: float | None = None) -> None:
@@ -30,6 +33,9 @@ class Run:
         """The batch of a batch task, whose runs share one call."""
         self.ahead: Ahead | None = None
         """Its wait for a thread, if it was claimed ahead of a free slot."""
+        self.log: RunLog | None = None
+        self.last_notes: Sequence[Note] = ()
+        """What is written with its outcome."""
         self.in_thread = False
         self.begun = False
         """Whether its asyncio task has begun: cancelled before that, it would end without an outcome."""

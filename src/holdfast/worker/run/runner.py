@@ -24,6 +24,7 @@ from .injection import WorkerScope, injected
 from .isolated import Address, Children, Encoded
 from .refusals import Refusals
 from .run import Run
+from .run_log import RunLogs
 from .thread import Threads
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Runner:
         if isolate_quarantined or any(task.run_in in IN_CHILDREN for task in registry.tasks.values()):
             self._children.find_app()
         self._new_context = new_context
+        self._logs = RunLogs(session)
         self._worker_scope = WorkerScope()
 
     async def close(self) -> None:
@@ -93,6 +95,7 @@ class Runner:
                 record.payload = await self._with_results(record)
             accepting = True
             task = self._registry.of_job(record.task, record.codec)
+            run.log = self._logs.begin(record, task)  # a run has its own asyncio task, and so its own context
             with_context, apart = task.arguments.takes_context, self._apart(record, task)
             args, kwargs = ((), {}) if apart else bind(task, record.payload)
             accepting = False

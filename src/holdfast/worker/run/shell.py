@@ -22,7 +22,8 @@ from ...core.settings import redact
 from ...tasks.context import Context
 from ...tasks.options import Options
 from ..processes import process_table
-from ..processes.output import Printer
+from ..processes.output import OutputWriter
+from ..processes.printer import Printer
 from ..processes.tree import SHORT_TERM_GRACE, TERM_GRACE, Ending, Tree, unhindered
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def allow_shell(parts: Parts, pass_env: Sequence[str] | None = None) -> None:
     ) -> dict[str, Any]:
         """Run a command line. Exit 0 succeeds; anything else fails."""
         began = clock.monotonic()
-        printer = Printer(ctx.job.id, ctx.say, ctx.max_output)
+        writer = OutputWriter(ctx.job.id, ctx.say, ctx.max_output, asyncio.get_running_loop())
+        printer = Printer(writer)
         passed = runtime.current_settings().pass_env if pass_env is None else tuple(pass_env)
         surroundings = _environment(ctx, env, passed)
         try:
@@ -61,7 +63,7 @@ def allow_shell(parts: Parts, pass_env: Sequence[str] | None = None) -> None:
                 tree = Tree(["/bin/sh", "-c", command], env=surroundings, cwd=cwd, stdin=given, output=printer.fd)
         except (OSError, ValueError) as error:
             printer.start()
-            await printer.finish()
+            await printer.end()
             raise ProcessFailed(f"the command could not be started: {error}") from None
         printer.start()
         noting_pid = asyncio.ensure_future(_note_pid(ctx, tree))
@@ -69,12 +71,12 @@ def allow_shell(parts: Parts, pass_env: Sequence[str] | None = None) -> None:
             ending = await asyncio.shield(tree.ended)
         except asyncio.CancelledError:
             ending = await tree.end(SHORT_TERM_GRACE if ctx.stopped_by in ("release", "lost") else TERM_GRACE)
-            await unhindered(_finish(printer, ending, clock.monotonic() - began))
+            await unhindered(_finish(printer, writer, ending, clock.monotonic() - began))
             raise
         finally:
             noting_pid.cancel()
         duration = clock.monotonic() - began
-        await unhindered(_finish(printer, ending, duration))
+        await unhindered(_finish(printer, writer, ending, duration))
         if ending.code != 0:
             hint = HINT if ending.code == NOT_FOUND else ""
             raise ProcessFailed(ending.words + hint, code=ending.code, signal=ending.signal)
@@ -87,9 +89,10 @@ async def _note_pid(ctx: Context, tree: Tree) -> None:
     await ctx.say(pid=await tree.started)
 
 
-async def _finish(printer: Printer, ending: Ending, duration: float) -> None:
+async def _finish(printer: Printer, writer: OutputWriter, ending: Ending, duration: float) -> None:
     ended = {"exit_code": ending.code, "signal": ending.signal, "duration": round(duration, 3)}
-    await printer.finish(meta={SHELL_TASK: ended})
+    await printer.end()
+    await writer.finish(meta={SHELL_TASK: ended})
 
 
 def _environment(ctx: Context, given: dict[str, str] | None, passed: tuple[str, ...]) -> dict[str, str]:
