@@ -1,12 +1,13 @@
 // The shell of all pages: login, navigation, keyboard shortcuts, refresh and connection state.
 
-import { get, hasToken, Stream, setClock, useToken } from "./api.js";
+import { get, hasToken, lastHeard, setClock, silence, useToken } from "./api.js";
 import dead from "./dead.js";
 import { h, render } from "./dom.js";
 import errors from "./errors.js";
 import { plain } from "./format.js";
 import job from "./job.js";
 import jobs from "./jobs.js";
+import { Live } from "./live.js";
 import overview from "./overview.js";
 import { button, dialog, failed, icon } from "./parts.js";
 import queues from "./queues.js";
@@ -32,6 +33,13 @@ const KEYS = [
 ];
 const REFRESH_EVERY = 5000; // milliseconds between refreshes if nothing changes
 const MIN_INTERVAL = 900; // minimum milliseconds between two refreshes
+const MAX_SILENCE = 4000; // milliseconds without a sign of the server, which owes one, until the connection is lost
+
+const CONNECTIONS = new Map([
+  [null, ["live", "Connecting"]],
+  [true, ["live", "Live"]],
+  [false, ["polling", "Polling"]],
+]);
 
 const root = document.getElementById("app");
 const shell = {
@@ -39,15 +47,16 @@ const shell = {
   refused: null, // the reason of a failed login
   page: null,
   name: "",
-  connection: { live: true, wait: 0 }, // of the event stream
+  live: null, // whether changes arrive by the event stream; null: not known yet
   unreachable: false, // the last refresh got no response
+  silentSince: null, // when the server was last heard before it fell silent
   refreshedAt: 0,
   took: 0,
   refreshing: false,
   dirty: false,
   problem: null,
 };
-let stream = null;
+let live = null;
 let drawing = 0;
 
 /** What a page gets: roles, extras, and functions to redraw and refresh it. */
@@ -95,7 +104,7 @@ function skip(event) {
 
 function sidebar() {
   const { me, name } = shell;
-  const live = up();
+  const connection = !up() ? ["lost", "Connection lost"] : CONNECTIONS.get(shell.live);
   return h(
     "aside",
     { class: "sidebar" },
@@ -125,7 +134,7 @@ function sidebar() {
     h(
       "div",
       { class: "foot" },
-      h("p", { class: `connection ${live ? "live" : "lost"}` }, live ? "Live" : "Connection lost"),
+      h("p", { class: `connection ${connection[0]}` }, connection[1]),
       h("p", { class: "soft where" }, `${me.store} · ${me.version}${context.may("operate") ? "" : " · read-only"}`),
       h(
         "div",
@@ -147,21 +156,19 @@ function logOut() {
 }
 
 function retryNow() {
-  stream.retry();
+  live.retry();
   refresh(true);
 }
 
 function banner() {
-  const { connection, problem } = shell;
-  if (!up()) {
-    const wait = connection.wait === null ? "" : " Retrying; the data shown may be outdated.";
+  const { problem } = shell;
+  if (!up())
     return h(
       "div",
       { class: "banner bad", role: "alert", key: "lost" },
-      h("span", {}, `Connection lost.${wait}`),
+      h("span", {}, "Connection lost: the server does not respond. Retrying; the data shown may be outdated."),
       button("Retry now", retryNow, { kind: "small" }),
     );
-  }
   if (problem)
     return h(
       "div",
@@ -184,7 +191,7 @@ async function refresh(now = false) {
   }
   shell.refreshing = true;
   shell.dirty = false;
-  const began = performance.now();
+  let began = performance.now();
   try {
     await page.load();
     if (page === shell.page) shell.problem = null;
@@ -193,7 +200,10 @@ async function refresh(now = false) {
     if (error.name === "AbortError") return;
     if (error.status === 401) return showLogin(hasToken() ? error.message : "");
     if (page === shell.page && error.status !== 0) shell.problem = error;
-    if (error.status === 0) shell.unreachable = true;
+    if (error.status === 0) {
+      shell.unreachable = true;
+      began = performance.now(); // a request without a response says nothing about the load of the server
+    }
   } finally {
     shell.refreshedAt = performance.now();
     shell.took = shell.refreshedAt - began;
@@ -202,19 +212,20 @@ async function refresh(now = false) {
   }
 }
 
-const up = () => shell.connection.live && !shell.unreachable;
+const up = () => !shell.unreachable && shell.silentSince !== lastHeard();
 
 /** Runs every 250 ms: refreshes if due, and redraws once a second to update ages. */
 let ticks = 0;
 function tick() {
   if (document.hidden || !shell.page) return;
+  if (up() && silence(shell.live) > MAX_SILENCE) {
+    shell.silentSince = lastHeard();
+    draw();
+  }
   const since = performance.now() - shell.refreshedAt;
   const interval = Math.max(MIN_INTERVAL, shell.took * 4);
-  if (
-    !shell.refreshing &&
-    ((shell.dirty && since > interval) || since > Math.max(shell.page.every || REFRESH_EVERY, shell.took * 4))
-  )
-    refresh();
+  const every = shell.live ? shell.page.every || REFRESH_EVERY : Math.min(shell.page.every || Infinity, REFRESH_EVERY);
+  if (!shell.refreshing && ((shell.dirty && since > interval) || since > Math.max(every, shell.took * 4))) refresh();
   ticks += 1;
   if (ticks % 4 === 0) draw();
 }
@@ -226,11 +237,10 @@ function changed(transitions, missed) {
   } else shell.dirty = true;
 }
 
-function connectionState(live, wait, error) {
-  if (error && error.status === 401) return showLogin("The token is no longer valid. Log in with another one.");
-  const back = live && !shell.connection.live;
-  shell.connection = { live, wait };
-  if (back) refresh(true);
+function streamState(streaming, error) {
+  if (error?.status === 401) return showLogin("The token is no longer valid. Log in with another one.");
+  shell.live = streaming;
+  if (!document.hidden) refresh(); // what the stream missed, or whether the server responds at all
   draw();
 }
 
@@ -267,10 +277,10 @@ function route() {
 // -- login
 
 function showLogin(why) {
-  if (stream) stream.stop();
-  stream = null;
   shell.me = null;
   shell.refused = why;
+  live?.stop();
+  live = null;
   draw();
 }
 
@@ -423,8 +433,8 @@ async function start() {
   setClock(me.now);
   shell.me = me;
   shell.refused = null;
-  if (stream) stream.stop();
-  stream = new Stream(changed, connectionState);
+  live?.stop();
+  live = new Live(changed, streamState);
   draw();
 }
 
