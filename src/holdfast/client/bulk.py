@@ -43,6 +43,8 @@ class Count(msgspec.Struct, frozen=True):
     """Jobs that were read; 0 if the store keeps the count."""
     until: datetime
     """The store's time. As `until` of a filter it excludes jobs that are enqueued later."""
+    cursor: str | None = None
+    """Continues with the jobs that were not read, with the same filter and this `until`; None: done."""
 
 
 class Bulk:
@@ -64,8 +66,8 @@ class Bulk:
         return Search([job_view(record) for record in found.records], found.cursor, found.looked, back_to)
 
     @on_app_loop
-    async def count(self, session: Session, wanted: Filter) -> Count:
-        """How many jobs match: by the store's own count, or among the newest 50,000."""
+    async def count(self, session: Session, wanted: Filter, *, cursor: str | None = None) -> Count:
+        """How many jobs match: by the store's own count, or among the next 50,000; the cursor continues from there."""
         sought, store = Sought(wanted), session.store
         until = moment(await store.now())
         if sought.counted:
@@ -73,12 +75,13 @@ class Bulk:
             queues = [one for one in await store.stats() if where.queue is None or one.name == where.queue]
             states = where.states or tuple(State)
             return Count(sum(one.counts.get(state, 0) for one in queues for state in states), True, 0, until)
-        count, looked, cursor = 0, 0, None
+        sought = Sought(msgspec.structs.replace(wanted, until=wanted.until or until))
+        count, looked = 0, 0
         while True:
             found = await _look(session, sought, cursor, CHUNK, COUNTED - looked)
             count, looked, cursor = count + len(found.records), looked + found.looked, found.cursor
             if cursor is None or looked >= COUNTED:
-                return Count(count, cursor is None, looked, until)
+                return Count(count, cursor is None, looked, until, cursor)
 
     @on_app_loop
     async def change(

@@ -1,7 +1,7 @@
 // The HTTP API: requests with the token and a time limit, and problems as errors.
 
-const TOKEN_KEY = "holdfast.token";
-let token = sessionStorage.getItem(TOKEN_KEY) || "";
+import { current } from "./token.js";
+
 const csrf = document.querySelector("meta[name=csrf-token]"); // of an application that has the page among its own
 let offset = 0; // of the server's clock, in milliseconds
 
@@ -13,18 +13,11 @@ export class Problem extends Error {
   }
 }
 
-/** Store the token for this tab; "" removes it. It is sent in a header, never in a URL. */
-export function useToken(given) {
-  token = given;
-  if (given) sessionStorage.setItem(TOKEN_KEY, given);
-  else sessionStorage.removeItem(TOKEN_KEY);
-}
-
-export const hasToken = () => token !== "";
 export const now = () => Date.now() + offset;
 export const setClock = (text) => (offset = Date.parse(text) - Date.now());
 
 export function headers(more) {
+  const token = current();
   return token ? { Authorization: `Bearer ${token}`, ...more } : { ...more };
 }
 
@@ -65,7 +58,7 @@ export function silence(streaming) {
 }
 
 async function request(method, path, { body, signal, read } = {}) {
-  const sent = token;
+  const sent = current();
   const abort = new AbortController();
   const given = { method, ...OPTIONS, headers: headers(), signal: abort.signal };
   if (csrf && method !== "GET") given.headers[csrf.dataset.header] = csrf.content;
@@ -103,7 +96,7 @@ async function answered(response, sent, read) {
   } catch {
     // not a response of Holdfast
   }
-  if (response.status === 401 && sent !== token) throw new DOMException("sent before the login", "AbortError");
+  if (response.status === 401 && sent !== current()) throw new DOMException("sent before the login", "AbortError");
   throw new Problem(response.status, problem.title || `HTTP ${response.status}`, problem.detail);
 }
 

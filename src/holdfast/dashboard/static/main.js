@@ -1,6 +1,6 @@
 // The shell of all pages: login, navigation, keyboard shortcuts, refresh and connection state.
 
-import { get, hasToken, lastHeard, setClock, silence, useToken } from "./api.js";
+import { get, lastHeard, setClock, silence } from "./api.js";
 import dead from "./dead.js";
 import { h, render } from "./dom.js";
 import errors from "./errors.js";
@@ -12,6 +12,7 @@ import overview from "./overview.js";
 import { button, dialog, failed, icon } from "./parts.js";
 import queues from "./queues.js";
 import schedules from "./schedules.js";
+import * as token from "./token.js";
 import workers from "./workers.js";
 
 const PAGES = [
@@ -58,6 +59,8 @@ const shell = {
 };
 let live = null;
 let drawing = 0;
+let arrived = false; // a new page is shown, whose heading has not got the focus yet
+const positions = new Map(); // how far each address was scrolled
 
 /** What a page gets: roles, extras, and functions to redraw and refresh it. */
 const context = {
@@ -65,8 +68,15 @@ const context = {
   has: (extra) => shell.me?.extras.includes(extra) ?? false,
   draw,
   reload: () => refresh(true),
+  list: "#/jobs", // the list of jobs as it was last shown, for the way back
+  /** Change the address of this page: in place, or as a new entry of the history, which keeps the state. */
   replace(hash) {
-    history.replaceState(null, "", hash);
+    history.replaceState({ ...history.state, visited: true }, "", hash);
+    context.list = hash;
+  },
+  push(hash, state) {
+    history.pushState({ ...state, visited: true }, "", hash);
+    context.list = hash;
   },
 };
 
@@ -83,6 +93,7 @@ function paint() {
   const { title } = shell.page;
   const heading = typeof title === "function" ? title.call(shell.page) : title;
   document.title = `${heading} · Holdfast`;
+  const onHeading = document.activeElement?.matches("h1");
   render(
     root,
     h("a", { class: "skip", href: "#main", on: { click: skip } }, "Skip to the content"),
@@ -94,7 +105,17 @@ function paint() {
       h("div", { class: `page ${shell.name}`, key: shell.where }, shell.page.view()),
     ),
   );
+  if (arrived || (onHeading && document.activeElement === document.body)) focusHeading();
+  arrived = false;
   replay();
+}
+
+/** Move the focus to the heading of the page, so that screen readers announce it. */
+function focusHeading() {
+  const heading = document.querySelector(".page h1");
+  if (!heading || document.querySelector("dialog") || document.activeElement?.matches("input")) return;
+  heading.tabIndex = -1;
+  heading.focus({ preventScroll: true });
 }
 
 function skip(event) {
@@ -141,7 +162,7 @@ function sidebar() {
         { class: "tools" },
         tool("sun", "Theme: light, dark or system", switchTheme),
         tool("help", "Keyboard shortcuts", help),
-        hasToken() && tool("leave", "Log out", logOut),
+        token.current() && tool("leave", "Log out", logOut),
       ),
     ),
   );
@@ -151,7 +172,7 @@ const tool = (name, label, click) =>
   h("button", { type: "button", class: "tool", title: label, "aria-label": label, on: { click } }, icon(name));
 
 function logOut() {
-  useToken("");
+  token.logOut();
   location.reload();
 }
 
@@ -198,7 +219,7 @@ async function refresh(now = false) {
     shell.unreachable = false;
   } catch (error) {
     if (error.name === "AbortError") return;
-    if (error.status === 401) return showLogin(hasToken() ? error.message : "");
+    if (error.status === 401) return token.current() || shell.me ? showLogin(error.message) : undefined; // see start()
     if (page === shell.page && error.status !== 0) shell.problem = error;
     if (error.status === 0) {
       shell.unreachable = true;
@@ -252,10 +273,14 @@ function route() {
   const [name = "overview", id] = path === "" ? ["overview"] : path.split("/");
   const known = PAGES.find(([key]) => key === name) || PAGES[0];
   const where = id === undefined ? known[0] : hash;
+  const position = history.state?.visited ? positions.get(location.hash) || 0 : 0;
+  history.replaceState({ ...history.state, visited: true }, "");
+  if (known[0] === "jobs" && id === undefined) context.list = location.hash;
   if (where === shell.where && shell.page.query) {
     shell.page.query(new URLSearchParams(search));
-    return refresh(true);
+    return refresh(true).then(() => scrollTo(position));
   }
+  arrived = Boolean(shell.page);
   if (shell.page?.stop) shell.page.stop();
   let decoded = id;
   try {
@@ -271,8 +296,11 @@ function route() {
   pendingKeys = [];
   window.scrollTo(0, 0);
   draw();
-  refresh(true);
+  refresh(true).then(() => scrollTo(position));
 }
+
+/** After the page is drawn. */
+const scrollTo = (position) => position && requestAnimationFrame(() => window.scrollTo(0, position));
 
 // -- login
 
@@ -287,7 +315,7 @@ function showLogin(why) {
 function login() {
   const submit = (event) => {
     event.preventDefault();
-    useToken(new FormData(event.target).get("token").trim());
+    token.useToken(new FormData(event.target).get("token").trim());
     start();
   };
   return h(
@@ -310,7 +338,7 @@ function login() {
         mount: (element) => queueMicrotask(() => element.focus()),
       }),
       h("button", { type: "submit", class: "button primary" }, "Log in"),
-      h("p", { class: "soft" }, "The token is stored for this tab only. Create one with:"),
+      h("p", { class: "soft" }, "The token is kept until you close all tabs of the dashboard. Create one with:"),
       h("pre", {}, "holdfast token create --role read --role operate"),
     ),
   );
@@ -421,7 +449,11 @@ async function start() {
     me = await loadingMe;
   } catch (error) {
     if (error.name === "AbortError") return;
-    if (error.status === 401) return showLogin(hasToken() ? error.message : "");
+    if (error.status === 401) {
+      if (!token.current() && (await token.ask())) return start();
+      token.onReceived(() => shell.refused !== null && start());
+      return showLogin(token.current() ? error.message : "");
+    }
     if (error.status === 0) {
       shell.unreachable = false;
       render(root, h("main", { class: "login" }, h("p", { class: "panel" }, "The server did not respond. Retrying…")));
@@ -430,6 +462,7 @@ async function start() {
     return failed(error);
   }
   if (!me.roles.includes("read")) return showLogin("This token lacks the role read. Log in with a token that has it.");
+  token.accept();
   setClock(me.now);
   shell.me = me;
   shell.refused = null;
@@ -441,6 +474,8 @@ async function start() {
 document.documentElement.dataset.theme = localStorage.getItem("holdfast.theme") || "";
 window.addEventListener("hashchange", () => shell.me && route());
 window.addEventListener("keydown", key);
+window.addEventListener("scroll", () => positions.set(location.hash, window.scrollY), { passive: true });
+history.scrollRestoration = "manual";
 document.addEventListener("visibilitychange", () => !document.hidden && refresh());
 setInterval(tick, 250);
 start();
