@@ -53,6 +53,24 @@ async def test_a_search_reads_id_key_task_error_and_arguments(app, tasks):
         assert await ids(app, text="nothing like it") == []
 
 
+async def test_a_search_finds_an_id_a_key_and_a_worker_however_old_the_job_is(app, tasks, monkeypatch):
+    monkeypatch.setattr(bulk, "WINDOW", 5)
+    async with app:
+        keyed = await tasks["resize"].using(key="order-7").enqueue("a")
+        [claim] = await app.claim(["default"])
+        old = await tasks["charge"].enqueue(1)
+        await app.enqueue_many([app.call(tasks["resize"], f"{n}") for n in range(20)])
+        [worker] = await app.workers()
+        for text in (keyed.id, f" {keyed.id} ", "order-7", worker.id):
+            assert await ids(app, text=text) == [keyed.id]
+        assert await ids(app, text=old.id, queue="money", tag="card", state="queued") == [old.id]
+        assert await ids(app, text=old.id, state="dead") == []
+        assert await ids(app, text=old.id, queue="default") == []
+        again = await app.bulk.search(Filter(text=old.id), cursor=(await app.bulk.search(Filter(text=old.id))).cursor)
+        assert again.jobs == []
+        await claim.release()
+
+
 async def test_a_search_is_by_time_too(app, tasks):
     async with app:
         await tasks["resize"].enqueue("a")

@@ -24,7 +24,7 @@ from .bulk_change import ACTIONS, BulkChange, Changed, OnProgress
 from .claims import ManualClaims
 from .operations import OperatedFlows, Operations
 from .runtime import Runtime, on_app_loop
-from .search import CHUNK, WINDOW, Filter, Search, SearchResult, Sought, reading_from, search, where_of
+from .search import CHUNK, WINDOW, Filter, Search, SearchResult, Sought, named, reading_from, search, where_of
 from .session import Session
 
 COUNTED = 50_000
@@ -60,10 +60,17 @@ class Bulk:
 
     @on_app_loop
     async def search(self, session: Session, wanted: Filter, *, limit: int = 50, cursor: str | None = None) -> Search:
-        """The jobs that match, newest first, among the next 10,000; the cursor continues from there."""
-        found = await _look(session, Sought(wanted), cursor, checked_limit(limit), WINDOW)
+        """The jobs that match, newest first, among the next 10,000; the cursor continues from there.
+
+        A text that is an id, the key of an unfinished job or the id of a worker first finds its jobs, however old.
+        """
+        sought = Sought(wanted)
+        first = {record.id: record for record in await named(session.store, sought)}
+        found = await _look(session, sought, cursor, checked_limit(limit), WINDOW)
+        rest = [record for record in found.records if record.id not in first]
+        records = [*(first.values() if cursor is None else ()), *rest]
         back_to = None if found.back_to is None else moment(found.back_to)
-        return Search([job_view(record) for record in found.records], found.cursor, found.looked, back_to)
+        return Search([job_view(record) for record in records], found.cursor, found.looked, back_to)
 
     @on_app_loop
     async def count(self, session: Session, wanted: Filter, *, cursor: str | None = None) -> Count:

@@ -202,7 +202,7 @@ export default function jobs(context, search) {
           h("input", {
             type: "search",
             "aria-label": "Search",
-            placeholder: "Search ids, errors, arguments",
+            placeholder: "Search ids, keys, workers, errors, arguments",
             value: filters.text,
             maxlength: "200",
             spellcheck: "false",
