@@ -203,8 +203,9 @@ async def named(store: Store, sought: Sought) -> list[Record]:
         return []
     [owner] = await store.key_owners([text])
     held = [id for one in await store.holders() if one.holder.id == text for id in one.jobs]
-    ids = dict.fromkeys([text, *([] if owner is None else [owner]), *held])
-    return [record for record in await store.get(list(ids)) if record is not None and sought.covers(record)]
+    ids: list[str] = [text, *held] if owner is None else [text, owner, *held]
+    found = await store.get(list(dict.fromkeys(ids)))
+    return [record for record in found if record is not None and sought.covers(record)]
 
 
 def _checked_text(text: str) -> str:

@@ -147,7 +147,7 @@ export function attention(known) {
             "a",
             { href, "data-open": true },
             h("span", { class: "word" }, word),
-            h("span", { class: "many num" }, count(number)),
+            h("span", { class: "number num" }, count(number)),
             h("span", { class: "text" }, text),
             action && h("span", { class: "action" }, action),
           ),

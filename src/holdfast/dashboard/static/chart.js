@@ -193,7 +193,7 @@ export function sparkline(element, values, label) {
   const drawn = values.join();
   if (element.drawn === drawn) return;
   element.drawn = drawn;
-  const width = 84;
+  const width = 66;
   const height = 22;
   const svg = make("svg", {
     class: "spark",

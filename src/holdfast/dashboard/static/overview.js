@@ -71,6 +71,8 @@ export default function overview(context) {
       "div",
       { class: "title" },
       h("h1", {}, "Overview"),
+      h("p", { class: "soft" }, plural(totalOf(known.stats.counts), "job")),
+      h("span", { class: "space" }),
       h(
         "div",
         { class: "segments", role: "group", "aria-label": "Time range of the charts" },
@@ -210,7 +212,6 @@ function numbers(stats) {
     h(
       "ul",
       { class: "tiles", "aria-label": "Jobs by state" },
-      tile("#/jobs", totalOf(stats.counts), h("span", { class: "soft" }, "in all")),
       STATES.map((name) => tile(jobsHref({ state: name }), stats.counts[name] || 0, state(name))),
     ),
     h(
