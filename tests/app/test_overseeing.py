@@ -8,8 +8,10 @@ import pytest
 
 from holdfast import Backoff, InvalidJob, State, Worker
 from holdfast.app import parts_of
+from holdfast.client import bulk, errors
 from holdfast.client.error_groups import masked
 from holdfast.client.search import WINDOW, Filter
+from holdfast.client.timeseries import MAX_RECORDED_QUEUES
 from support.workers import work_off
 
 
@@ -49,6 +51,24 @@ async def test_a_search_reads_id_key_task_error_and_arguments(app, tasks):
         assert await ids(app, text="resize") == [two.id, one.id]
         assert await ids(app, text="resize", state="dead") == []
         assert await ids(app, text="nothing like it") == []
+
+
+async def test_a_search_finds_an_id_a_key_and_a_worker_however_old_the_job_is(app, tasks, monkeypatch):
+    monkeypatch.setattr(bulk, "WINDOW", 5)
+    async with app:
+        keyed = await tasks["resize"].using(key="order-7").enqueue("a")
+        [claim] = await app.claim(["default"])
+        old = await tasks["charge"].enqueue(1)
+        await app.enqueue_many([app.call(tasks["resize"], f"{n}") for n in range(20)])
+        [worker] = await app.workers()
+        for text in (keyed.id, f" {keyed.id} ", "order-7", worker.id):
+            assert await ids(app, text=text) == [keyed.id]
+        assert await ids(app, text=old.id, queue="money", tag="card", state="queued") == [old.id]
+        assert await ids(app, text=old.id, state="dead") == []
+        assert await ids(app, text=old.id, queue="default") == []
+        again = await app.bulk.search(Filter(text=old.id), cursor=(await app.bulk.search(Filter(text=old.id))).cursor)
+        assert again.jobs == []
+        await claim.release()
 
 
 async def test_a_search_is_by_time_too(app, tasks):
@@ -234,6 +254,29 @@ async def test_errors_that_differ_by_numbers_are_one_group(app, tasks):
         assert (await app.bulk.change("retry", Filter(error=charge.fingerprint, state="dead"))).changed == 5
 
 
+async def test_counts_and_groups_of_dead_jobs_continue_until_all_are_read(app, tasks, monkeypatch):
+    monkeypatch.setattr(bulk, "COUNTED", 250)
+    monkeypatch.setattr(errors, "WINDOW", 250)
+    async with app:
+        await app.enqueue_many([app.call(tasks["charge"], n) for n in range(600)])
+        await work_off(app)
+        wanted = Filter(task="charge", state="dead")
+        first = await app.bulk.count(wanted)
+        assert (first.count, first.exact) == (250, False)
+        second = await app.bulk.count(wanted, cursor=first.cursor)
+        third = await app.bulk.count(wanted, cursor=second.cursor)
+        assert (first.count + second.count + third.count, third.exact, third.cursor) == (600, True, None)
+        cursor, number = None, 0
+        while True:
+            found = await app.errors.groups(dead=True, cursor=cursor)
+            number, cursor = number + found.groups[0].count, found.cursor
+            if cursor is None:
+                break
+        assert (number, found.complete) == (600, True)
+        with pytest.raises(InvalidJob, match="dead=True"):
+            await app.errors.groups(cursor="x")
+
+
 async def test_a_job_that_went_on_still_counts_for_its_last_error(app):
     @app.task(retry=Backoff(base=0.01, jitter=0))
     def second_time(number: int) -> None:
@@ -259,6 +302,10 @@ async def test_a_job_that_went_on_still_counts_for_its_last_error(app):
         ("row 1234567890abcdef is gone", "row … is gone"),
         ("id 6f9619ff-8b86-d011-b42d-00cf4fc964ff", "id …"),
         ("deadbeef is a word", "deadbeef is a word"),
+        ("can't open 'a.txt'", "can't open '…'"),
+        ("customer 'O'Brien' isn't known", "customer '…' isn't known"),
+        ("""no customer "O'Brien" today""", "no customer '…' today"),
+        ("key b'ab' is gone", "key b'…' is gone"),
         ("10.0.0.1:5432 refused", "… refused"),
     ],
 )
@@ -293,3 +340,17 @@ async def test_depth_is_noted_once_a_minute(app):
                 await parts_of(app).records.put("depth", name, b"not JSON")
         assert await app.timeseries.record_depth(), "what is not ours is replaced"
         assert old not in await parts_of(app).records.all("depth")
+
+
+async def test_the_recorded_depth_is_the_total_of_all_queues(app):
+    async with app:
+        calls = [("noop",)] * 2
+        await app.enqueue_many(calls)
+        for number in range(MAX_RECORDED_QUEUES + 20):
+            await app.using(queue=f"q{number}").enqueue("noop")
+        await app.timeseries.record_depth()
+        [depth] = await app.timeseries.depth_by_minute(3600)
+        assert depth.queued == MAX_RECORDED_QUEUES + 22
+        assert len(depth.queues) == MAX_RECORDED_QUEUES
+        assert depth.queues["default"] == 2
+        assert "" not in depth.queues

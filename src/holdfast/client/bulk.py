@@ -24,7 +24,7 @@ from .bulk_change import ACTIONS, BulkChange, Changed, OnProgress
 from .claims import ManualClaims
 from .operations import OperatedFlows, Operations
 from .runtime import Runtime, on_app_loop
-from .search import CHUNK, WINDOW, Filter, Search, SearchResult, Sought, reading_from, search, where_of
+from .search import CHUNK, WINDOW, Filter, Search, SearchResult, Sought, named, reading_from, search, where_of
 from .session import Session
 
 COUNTED = 50_000
@@ -43,6 +43,8 @@ class Count(msgspec.Struct, frozen=True):
     """Jobs that were read; 0 if the store keeps the count."""
     until: datetime
     """The store's time. As `until` of a filter it excludes jobs that are enqueued later."""
+    cursor: str | None = None
+    """Continues with the jobs that were not read, with the same filter and this `until`; None: done."""
 
 
 class Bulk:
@@ -58,14 +60,21 @@ class Bulk:
 
     @on_app_loop
     async def search(self, session: Session, wanted: Filter, *, limit: int = 50, cursor: str | None = None) -> Search:
-        """The jobs that match, newest first, among the next 10,000; the cursor continues from there."""
-        found = await _look(session, Sought(wanted), cursor, checked_limit(limit), WINDOW)
+        """The jobs that match, newest first, among the next 10,000; the cursor continues from there.
+
+        A text that is an id, the key of an unfinished job or the id of a worker first finds its jobs, however old.
+        """
+        sought = Sought(wanted)
+        first = {record.id: record for record in await named(session.store, sought)}
+        found = await _look(session, sought, cursor, checked_limit(limit), WINDOW)
+        rest = [record for record in found.records if record.id not in first]
+        records = [*(first.values() if cursor is None else ()), *rest]
         back_to = None if found.back_to is None else moment(found.back_to)
-        return Search([job_view(record) for record in found.records], found.cursor, found.looked, back_to)
+        return Search([job_view(record) for record in records], found.cursor, found.looked, back_to)
 
     @on_app_loop
-    async def count(self, session: Session, wanted: Filter) -> Count:
-        """How many jobs match: by the store's own count, or among the newest 50,000."""
+    async def count(self, session: Session, wanted: Filter, *, cursor: str | None = None) -> Count:
+        """How many jobs match: by the store's own count, or among the next 50,000; the cursor continues from there."""
         sought, store = Sought(wanted), session.store
         until = moment(await store.now())
         if sought.counted:
@@ -73,12 +82,13 @@ class Bulk:
             queues = [one for one in await store.stats() if where.queue is None or one.name == where.queue]
             states = where.states or tuple(State)
             return Count(sum(one.counts.get(state, 0) for one in queues for state in states), True, 0, until)
-        count, looked, cursor = 0, 0, None
+        sought = Sought(msgspec.structs.replace(wanted, until=wanted.until or until))
+        count, looked = 0, 0
         while True:
             found = await _look(session, sought, cursor, CHUNK, COUNTED - looked)
             count, looked, cursor = count + len(found.records), looked + found.looked, found.cursor
             if cursor is None or looked >= COUNTED:
-                return Count(count, cursor is None, looked, until)
+                return Count(count, cursor is None, looked, until, cursor)
 
     @on_app_loop
     async def change(

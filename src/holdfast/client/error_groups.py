@@ -20,7 +20,8 @@ BAD = frozenset({"failed", "lost", "dead"})
 _MASKS = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE), "…"),
     (re.compile(r"0x[0-9a-f]+", re.IGNORECASE), "…"),
-    (re.compile(r"'[^']*'|\"[^\"]*\""), "'…'"),
+    # A quote next to a letter is an apostrophe: can't, 'O'Brien'.
+    (re.compile(r"(?<!\w)([bru]{0,2})(?:'.*?'|\".*?\")(?!\w)"), r"\1'…'"),
     (re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{8,}\b", re.IGNORECASE), "…"),
     (re.compile(r"\d+(?:[.,:]\d+)*"), "…"),
 )
@@ -68,6 +69,8 @@ class Errors(msgspec.Struct, frozen=True):
     """Whether all jobs were read."""
     back_to: datetime | None
     """When the oldest of the read jobs was enqueued."""
+    cursor: str | None = None
+    """Of dead jobs: continues with the next 10,000; None: there are no more."""
 
 
 def fault(record: Record) -> Fault | None:

@@ -6,13 +6,15 @@ from collections import Counter
 
 import msgspec
 
+from ..core.errors import InvalidJob
 from ..core.job import State
 from ..core.operations import Where
+from ..core.validation import checked_cursor
 from ..core.waiting import COMPATIBLE
 from ..views import moment
 from .error_groups import Errors, Groups
 from .runtime import Runtime, on_app_loop
-from .search import CHUNK, WINDOW
+from .search import CHUNK, WINDOW, reading_from
 from .session import Session
 
 RECENT = 2000
@@ -44,32 +46,37 @@ class ErrorGroups:
         self._runtime = runtime
 
     @on_app_loop
-    async def groups(self, session: Session, *, dead: bool = False) -> Errors:
+    async def groups(self, session: Session, *, dead: bool = False, cursor: str | None = None) -> Errors:
         """The last errors of jobs, in groups: of the newest 2,000, and of the newest 10,000 each of failed and dead.
 
-        `dead`: of the newest 10,000 dead alone.
+        `dead`: of the newest 10,000 dead alone; `cursor`, of an earlier answer, continues with the next 10,000.
         """
+        if cursor is not None and not dead:
+            raise InvalidJob("cursor= continues the groups of dead jobs: give dead=True with it")
         # One state at a time: stores have an index for each.
         walks = [(Where((State.DEAD,)), WINDOW)]
         if not dead:
             walks += [(Where((State.FAILED,)), WINDOW), (Where(), RECENT)]
         groups, looked, complete = Groups(), 0, True
         back_to: int | None = None
+        more: str | None = None
         for where, window in walks:
-            cursor, read = None, 0
+            after, read = checked_cursor(cursor), 0
             while True:
-                page = await session.store.find(where, cursor, CHUNK)
+                with reading_from(cursor):
+                    page = await session.store.find(where, after, CHUNK)
                 for record in page.records:
                     groups.add(record)
-                read, cursor = read + len(page.records), page.cursor
+                read, after = read + len(page.records), page.cursor
                 if page.records:
                     oldest = page.records[-1].created_at
                     back_to = oldest if back_to is None else min(back_to, oldest)
-                if cursor is None or read >= window:
+                if after is None or read >= window:
                     break
-            looked, complete = looked + read, complete and cursor is None
+            looked, complete = looked + read, complete and after is None
+            more = after if dead else None
         seen = None if back_to is None else moment(back_to)
-        return Errors(groups.seen(), looked, complete, seen)
+        return Errors(groups.seen(), looked, complete, seen, more)
 
     @on_app_loop
     async def refused(self, session: Session) -> list[RefusedJobs]:

@@ -111,6 +111,7 @@ class Sought:
         if given.scope is not None:
             queue, task = queue or given.scope.only_queue, task or given.scope.only_task
         self.where = Where(states_named(given.state), queue, task, checked_filter(given.tag, "tag"))
+        self.text = given.text
         self._text = None if not given.text else _checked_text(given.text)
         self._in_json = None if self._text is None else msgspec.json.encode(self._text).decode()[1:-1]
         self._error = given.error
@@ -125,6 +126,21 @@ class Sought:
         """No job that exists by `until` is excluded."""
 
     def matches(self, record: Record) -> bool:
+        """Whether a job that the store has found matches the rest of the filter."""
+        return self._passes(record) and (self._text is None or self._has_text(record))
+
+    def covers(self, record: Record) -> bool:
+        """Whether a job matches all parts of the filter except the text."""
+        where = self.where
+        return (
+            (not where.states or record.state in where.states)
+            and where.queue in (None, record.queue)
+            and where.task in (None, record.task)
+            and (where.tag is None or where.tag in record.tags)
+            and self._passes(record)
+        )
+
+    def _passes(self, record: Record) -> bool:
         if self._scope is not None and not self._scope.includes(record):
             return False
         if self.since is not None and record.created_at < self.since:
@@ -135,7 +151,7 @@ class Sought:
             found = fault(record)
             if found is None or found.fingerprint != self._error:
                 return False
-        return self._text is None or self._has_text(record)
+        return True
 
     def _has_text(self, record: Record) -> bool:
         assert self._text is not None
@@ -178,6 +194,18 @@ async def search(store: Store, sought: Sought, cursor: str | None, limit: int, w
             cursor = None
         if cursor is None or len(found) >= limit or looked >= window:
             return SearchResult(found, cursor, looked, back_to)
+
+
+async def named(store: Store, sought: Sought) -> list[Record]:
+    """The jobs that the text names exactly: by id, key of an unfinished job, or id of the worker that runs them."""
+    text = (sought.text or "").strip()
+    if not text or not text.isprintable():
+        return []
+    [owner] = await store.key_owners([text])
+    held = [id for one in await store.holders() if one.holder.id == text for id in one.jobs]
+    ids: list[str] = [text, *held] if owner is None else [text, owner, *held]
+    found = await store.get(list(dict.fromkeys(ids)))
+    return [record for record in found if record is not None and sought.covers(record)]
 
 
 def _checked_text(text: str) -> str:

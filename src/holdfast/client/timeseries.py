@@ -30,6 +30,8 @@ HOUR, MINUTE = 3600, 60
 """Seconds."""
 MAX_RECORDED_QUEUES = 100
 """Queues that are recorded, the deepest first."""
+TOTAL = ""
+"""The name of the total of all queues in a record; no queue has it."""
 TRANSITIONS = 1000
 """Default number of transitions that one call returns."""
 
@@ -54,8 +56,9 @@ class Depth(msgspec.Struct, frozen=True):
 
     at: datetime
     queued: int
+    """In all queues."""
     queues: dict[str, int]
-    """By queue, without empty queues."""
+    """By queue, the 100 deepest, without empty queues. A queue that is missing was empty if the sum is `queued`."""
 
 
 class Timeseries:
@@ -139,7 +142,9 @@ def depths(records: Mapping[str, Versioned], since: int, step: int) -> list[Dept
             if at * MICROS >= since:
                 before = found.get(at // step)
                 if before is None or before.at < moment(at * MICROS):
-                    found[at // step] = Depth(moment(at * MICROS), sum(queues.values()), queues)
+                    total = queues.pop(TOTAL, None)
+                    queued = sum(queues.values()) if total is None else total
+                    found[at // step] = Depth(moment(at * MICROS), queued, queues)
     return [found[number] for number in sorted(found)]
 
 
@@ -160,8 +165,10 @@ def noting(records: Mapping[str, Versioned], queues: Iterable[QueueStats], now: 
     noted = {} if kept is None else _noted(kept)
     if number in noted:
         return None
-    deep = sorted(((one.counts.get(State.QUEUED, 0), one.name) for one in queues), reverse=True)[:MAX_RECORDED_QUEUES]
-    noted[number] = {name: count for count, name in deep if count}
+    deep = sorted(((count, one.name) for one in queues if (count := one.counts.get(State.QUEUED, 0))), reverse=True)
+    noted[number] = {name: count for count, name in deep[:MAX_RECORDED_QUEUES]}
+    if len(deep) > MAX_RECORDED_QUEUES:
+        noted[number][TOTAL] = sum(count for count, _ in deep)
     over = tuple(name for name in records if (at := _hour(name)) is None or at < seconds - MINUTE_STATS_KEPT - HOUR)
     return Noting(str(hour), msgspec.json.encode(noted), 0 if kept is None else kept.version, over)
 

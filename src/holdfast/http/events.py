@@ -25,8 +25,8 @@ TRANSITIONS_EVERY = 0.25
 """Seconds between two reads of the store, while a stream is open."""
 RETRY_EVERY = 2.0
 """Seconds until the next read if the store did not respond."""
-COMMENT_EVERY = 15.0
-"""Seconds without events after which a comment is sent to keep the connection open."""
+COMMENT_EVERY = 2.0
+"""Seconds without events after which a comment is sent: the dashboard reports a server that is silent for 4 s."""
 TRANSITIONS_PER_READ = 500
 """Maximum transitions per read."""
 

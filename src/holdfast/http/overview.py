@@ -67,6 +67,9 @@ class Which(Body, kw_only=True):
 class CountQuery(Which, kw_only=True):
     """Which jobs to count."""
 
+    cursor: Cursor | None = None
+    """As returned by the last step."""
+
 
 class SearchQuery(Which, kw_only=True):
     """Which jobs to find."""
@@ -133,6 +136,8 @@ class ErrorsQuery(Body):
     """Errors of all jobs, or only of dead ones."""
 
     dead: bool = False
+    cursor: Cursor | None = None
+    """With `dead`: as returned by the last step."""
 
 
 class RatesQuery(Body):
@@ -188,8 +193,8 @@ async def search(call: Call, query: SearchQuery) -> Answer:
 
 
 async def count(call: Call, query: CountQuery) -> Answer:
-    """Count matching jobs; `exact` is false if not all jobs were read."""
-    return json(await call.app.bulk.count(query.filter(call.access.scope)))
+    """Count matching jobs; `exact` is false if not all jobs were read: the cursor continues, with `until`."""
+    return json(await call.app.bulk.count(query.filter(call.access.scope), cursor=query.cursor))
 
 
 async def bulk(call: Call, body: Bulk) -> Answer:
@@ -213,7 +218,7 @@ async def bulk(call: Call, body: Bulk) -> Answer:
 
 async def errors(call: Call, query: ErrorsQuery) -> Answer:
     """Jobs grouped by their last errors, with numbers and quoted parts masked."""
-    return json(await call.app.errors.groups(dead=query.dead))
+    return json(await call.app.errors.groups(dead=query.dead, cursor=query.cursor))
 
 
 async def rates(call: Call, query: RatesQuery) -> Answer:

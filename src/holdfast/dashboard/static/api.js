@@ -1,7 +1,7 @@
-// The HTTP API: requests with the token, problems as errors, and the event stream.
+// The HTTP API: requests with the token and a time limit, and problems as errors.
 
-const TOKEN_KEY = "holdfast.token";
-let token = sessionStorage.getItem(TOKEN_KEY) || "";
+import { current } from "./token.js";
+
 const csrf = document.querySelector("meta[name=csrf-token]"); // of an application that has the page among its own
 let offset = 0; // of the server's clock, in milliseconds
 
@@ -13,18 +13,11 @@ export class Problem extends Error {
   }
 }
 
-/** Store the token for this tab; "" removes it. It is sent in a header, never in a URL. */
-export function useToken(given) {
-  token = given;
-  if (given) sessionStorage.setItem(TOKEN_KEY, given);
-  else sessionStorage.removeItem(TOKEN_KEY);
-}
-
-export const hasToken = () => token !== "";
 export const now = () => Date.now() + offset;
 export const setClock = (text) => (offset = Date.parse(text) - Date.now());
 
-function headers(more) {
+export function headers(more) {
+  const token = current();
   return token ? { Authorization: `Bearer ${token}`, ...more } : { ...more };
 }
 
@@ -38,33 +31,64 @@ export function query(params) {
 }
 
 // Cookies are for a program that serves the dashboard behind its own login; it redirects when the session has ended.
-const OPTIONS = { cache: "no-store", credentials: "same-origin", redirect: "manual" };
+export const OPTIONS = { cache: "no-store", credentials: "same-origin", redirect: "manual" };
 
 let admitted = false; // a request has succeeded since the page was loaded
 
 /** Load the page again if that program no longer admits the user: it shows its login page. */
-function reloadIfLoggedOut(response) {
+export function reloadIfLoggedOut(response) {
   const own = (response.headers.get("Content-Type") || "").startsWith("application/problem+json");
   if (admitted && (response.type === "opaqueredirect" || (response.status === 401 && !own))) location.reload();
 }
 
-async function request(method, path, { body, signal } = {}) {
-  const sent = token;
-  const given = { method, signal, ...OPTIONS, headers: headers() };
+const READ_LIMIT = 15000; // milliseconds until a request without a complete response has failed
+const WRITE_LIMIT = 60000; // a step of a bulk operation changes up to 1,000 jobs
+
+let heardAt = 0; // when the server last sent anything
+const waiting = new Set(); // when each request without a response was sent
+
+/** Note that the server has sent something. */
+export const heard = () => (heardAt = performance.now());
+export const lastHeard = () => heardAt;
+
+/** How long the server has sent nothing, in milliseconds; 0 if it owes nothing. `streaming`: it sends keep-alives. */
+export function silence(streaming) {
+  if (!streaming && !waiting.size) return 0;
+  return performance.now() - (streaming ? heardAt : Math.max(heardAt, Math.min(...waiting)));
+}
+
+async function request(method, path, { body, signal, read } = {}) {
+  const sent = current();
+  const abort = new AbortController();
+  const given = { method, ...OPTIONS, headers: headers(), signal: abort.signal };
   if (csrf && method !== "GET") given.headers[csrf.dataset.header] = csrf.content;
   if (body !== undefined) {
     given.headers["Content-Type"] = "application/json";
     given.body = JSON.stringify(body);
   }
-  let response;
+  const stop = () => abort.abort();
+  if (signal?.aborted) stop();
+  signal?.addEventListener("abort", stop);
+  const limit = setTimeout(stop, method === "GET" ? READ_LIMIT : WRITE_LIMIT);
+  const began = performance.now() + Math.random() / 1e6; // distinct in the set
+  waiting.add(began);
   try {
-    response = await fetch(path, given);
+    return await answered(await fetch(path, given), sent, read);
   } catch (error) {
-    if (error.name === "AbortError") throw error;
+    const late = abort.signal.aborted && !signal?.aborted;
+    if (error instanceof Problem || (error.name === "AbortError" && !late)) throw error;
     throw new Problem(0, "No response", "The server did not respond.");
+  } finally {
+    clearTimeout(limit);
+    waiting.delete(began);
+    signal?.removeEventListener("abort", stop);
   }
+}
+
+async function answered(response, sent, read) {
+  heard();
   admitted ||= response.ok;
-  if (response.ok) return response;
+  if (response.ok) return read?.(response);
   reloadIfLoggedOut(response);
   let problem = {};
   try {
@@ -72,120 +96,21 @@ async function request(method, path, { body, signal } = {}) {
   } catch {
     // not a response of Holdfast
   }
-  if (response.status === 401 && sent !== token) throw new DOMException("sent before the login", "AbortError");
+  if (response.status === 401 && sent !== current()) throw new DOMException("sent before the login", "AbortError");
   throw new Problem(response.status, problem.title || `HTTP ${response.status}`, problem.detail);
 }
 
-export const get = async (path, params, options) => (await request("GET", path + query(params), options)).json();
-export const post = async (path, body) => (await request("POST", path, { body })).json();
+const json = (response) => response.json();
+export const get = (path, params, options) => request("GET", path + query(params), { ...options, read: json });
+export const post = (path, body) => request("POST", path, { body, read: json });
 export const remove = (path) => request("DELETE", path);
 export const jobPath = (id, rest = "") => `v1/jobs/${encodeURIComponent(id)}${rest}`;
 
 /** The output of a job from a position, and the position after it. */
-export async function output(id, position, signal) {
-  const response = await request("GET", jobPath(id, "/output") + query({ position }), { signal });
-  return { data: await response.arrayBuffer(), next: Number(response.headers.get("Holdfast-Next-Position")) };
-}
-
-const IDLE_TIMEOUT = 40000; // milliseconds; the server sends a keep-alive every 15 s
-
-/** The event stream: calls changed(transitions, missed) and state(live, seconds until the next attempt). */
-export class Stream {
-  constructor(changed, state) {
-    this.changed = changed;
-    this.state = state;
-    this.last = null;
-    this.stopped = false;
-    this.wake = null;
-    this.run();
-  }
-
-  stop() {
-    this.stopped = true;
-    if (this.abort) this.abort.abort();
-    if (this.wake) this.wake();
-  }
-
-  /** Reconnect now. */
-  retry() {
-    if (this.wake) this.wake();
-  }
-
-  async run() {
-    let failures = 0;
-    while (!this.stopped) {
-      let wait = 1 + Math.random(); // after a stream that the server has ended
-      try {
-        await this.read(() => (failures = 0));
-      } catch (error) {
-        if (error instanceof Problem && (error.status === 401 || error.status === 403))
-          return this.state(false, null, error);
-        if (this.stopped) return;
-        failures += 1;
-        wait = Math.min(15, 2 ** Math.min(failures - 1, 4)) + Math.random();
-        this.state(false, wait);
-      }
-      if (this.stopped) return;
-      await new Promise((resolve) => {
-        const timer = setTimeout(resolve, wait * 1000);
-        this.wake = () => {
-          clearTimeout(timer);
-          resolve();
-        };
-      });
-      this.wake = null;
-    }
-  }
-
-  async read(connected) {
-    this.abort = new AbortController();
-    let idle = setTimeout(() => this.abort.abort(), IDLE_TIMEOUT);
-    try {
-      const response = await fetch("v1/events", {
-        headers: headers(this.last ? { "Last-Event-ID": this.last } : {}),
-        signal: this.abort.signal,
-        ...OPTIONS,
-      });
-      reloadIfLoggedOut(response);
-      if (!response.ok) throw new Problem(response.status, "The event stream was refused");
-      connected();
-      this.state(true, 0);
-      const reader = response.body.getReader();
-      const decoder = new TextDecoder();
-      let rest = "";
-      for (;;) {
-        const { done, value } = await reader.read();
-        if (done) return;
-        clearTimeout(idle);
-        idle = setTimeout(() => this.abort.abort(), IDLE_TIMEOUT);
-        const text = rest + decoder.decode(value, { stream: true });
-        const end = text.lastIndexOf("\n\n");
-        if (end < 0) {
-          rest = text;
-          continue;
-        }
-        rest = text.slice(end + 2);
-        this.parse(text.slice(0, end));
-      }
-    } finally {
-      clearTimeout(idle);
-    }
-  }
-
-  parse(text) {
-    const transitions = [];
-    let missed = false;
-    for (const block of text.split("\n\n")) {
-      let kind = "message";
-      let data = "";
-      for (const line of block.split("\n")) {
-        if (line.startsWith("event: ")) kind = line.slice(7);
-        else if (line.startsWith("data: ")) data = line.slice(6);
-        else if (line.startsWith("id: ")) this.last = line.slice(4);
-      }
-      if (kind === "job") transitions.push(JSON.parse(data));
-      else if (kind === "reset") missed = true;
-    }
-    if (transitions.length || missed) this.changed(transitions, missed);
-  }
+export function output(id, position, signal) {
+  const read = async (response) => ({
+    data: await response.arrayBuffer(),
+    next: Number(response.headers.get("Holdfast-Next-Position")),
+  });
+  return request("GET", jobPath(id, "/output") + query({ position }), { signal, read });
 }

@@ -2,8 +2,8 @@
 
 import { get, post } from "./api.js";
 import { h } from "./dom.js";
-import { count, plural } from "./format.js";
-import { button, dialog, toast } from "./parts.js";
+import { at, count as format, line, plural } from "./format.js";
+import { button, dialog, failed, toast } from "./parts.js";
 
 const ACTIONS = {
   cancel: ["Cancel", "cancelled", "Waiting jobs are cancelled now. Running jobs are asked to stop.", "danger"],
@@ -35,29 +35,73 @@ const REASONS = {
 
 const reasonText = (reasons) =>
   Object.entries(reasons)
-    .map(([name, number]) => `${count(number)} ${REASONS[name] || name}`)
+    .map(([name, number]) => `${format(number)} ${REASONS[name] || name}`)
     .join(", ");
 
+/** Count the matching jobs to the last one; calls progress(count so far), which may return false to stop. */
+export async function countAll(filter, progress = () => true) {
+  let { until } = filter;
+  let cursor = null;
+  let total = 0;
+  do {
+    const step = await get("v1/count", { ...filter, until, cursor });
+    until ??= step.until;
+    total += step.count;
+    cursor = step.cursor;
+  } while (cursor && progress(total) !== false);
+  return { count: total, exact: !cursor, until };
+}
+
+/** A filter as text. `group`: the name of its error group. */
+function inWords({ state, queue, type, tag, text, error, since }, group) {
+  const parts = [
+    state?.length && `in state ${state.join(" or ")}`,
+    queue && `in queue ${line(queue, 60)}`,
+    type && `of task ${line(type, 60)}`,
+    tag && `with tag ${line(tag, 60)}`,
+    text && `that contain “${line(text, 60)}”`,
+    error && `with the error ${line(group || error, 120)}`,
+    since && `enqueued since ${at(since)}`,
+  ].filter(Boolean);
+  return `All jobs${parts.length ? ` ${parts.join(", ")}` : ""}. Jobs enqueued later are not included.`;
+}
+
 /** Change the jobs of {ids} or all that match {filter}. Resolves with true if the operation was started. */
-export async function change(action, which) {
+export function change(action, which) {
   const [verb, done, what, kind] = ACTIONS[action];
-  let counted = { count: (which.ids || []).length, exact: true };
-  if (which.filter) counted = await get("v1/count", which.filter);
-  const number = `${counted.exact ? "" : "at least "}${plural(counted.count, "job")}`;
-  if (!counted.count) {
-    toast("No job matches.");
-    return false;
-  }
+  let counted = which.filter ? null : { count: which.ids.length };
+  let soFar = 0;
   const sum = { changed: 0, skipped: 0, looked: 0 };
   const reasons = {};
-  let stopped = false;
+  let open = true;
   let running = false;
-  let problem = null;
+  const number = () => plural(counted.count, "job");
+
+  async function count(close, redraw) {
+    try {
+      const found = await countAll(which.filter, (many) => {
+        soFar = many;
+        redraw();
+        return open;
+      });
+      if (!open) return;
+      if (!found.count) {
+        toast("No job matches.");
+        close(false);
+      }
+      counted = found;
+      redraw();
+    } catch (error) {
+      failed(error);
+      close(false);
+    }
+  }
 
   async function run(close, redraw) {
     running = true;
     redraw();
     let cursor = null;
+    let problem = null;
     const filter = which.filter ? { ...which.filter, until: counted.until } : undefined;
     const all = which.filter ? !Object.keys(which.filter).length : undefined; // confirmed in the dialog
     try {
@@ -67,47 +111,57 @@ export async function change(action, which) {
         for (const name in step.reasons) reasons[name] = (reasons[name] || 0) + step.reasons[name];
         cursor = step.cursor;
         redraw();
-      } while (cursor && !stopped);
+      } while (cursor && open);
     } catch (error) {
       problem = error;
     }
-    const summary = `${plural(sum.changed, "job")} ${done}${sum.skipped ? `, ${count(sum.skipped)} skipped: ${reasonText(reasons)}` : ""}`;
+    const summary = `${plural(sum.changed, "job")} ${done}${sum.skipped ? `, ${format(sum.skipped)} skipped: ${reasonText(reasons)}` : ""}`;
     if (problem) toast(`${summary}. Stopped by an error: ${problem.message}`, "bad");
-    else toast(stopped ? `Stopped. ${summary}` : summary);
+    else toast(open ? summary : `Stopped. ${summary}`);
     close(true);
   }
 
-  const title = `${verb} ${number}?`;
-  const answer = await dialog(title, (close, redraw) =>
+  const progress = () =>
     h(
+      "p",
+      { class: "progress", role: "status" },
+      h(
+        "span",
+        { class: "track wide" },
+        h("span", {
+          class: "fill",
+          style: { width: `${Math.min(100, ((sum.changed + sum.skipped) / counted.count) * 100)}%` },
+        }),
+      ),
+    );
+
+  function title() {
+    if (!counted) return `Counting: ${plural(soFar, "job")} so far`;
+    return running ? `${verb}: ${format(sum.changed + sum.skipped)} of ${number()}` : `${verb} ${number()}?`;
+  }
+
+  let counting = false;
+  return dialog(`${verb} jobs`, (close, redraw) => {
+    if (!counted && !counting) {
+      counting = true;
+      count(close, redraw);
+    }
+    return h(
       "div",
       { class: "dialog-body" },
-      h("h2", {}, running ? `${verb}: ${count(sum.changed + sum.skipped)} of ${number}` : title),
-      running
-        ? h(
-            "p",
-            { class: "progress", role: "status" },
-            h(
-              "span",
-              { class: "track wide" },
-              h("span", {
-                class: "fill",
-                style: { width: `${Math.min(100, ((sum.changed + sum.skipped) / counted.count) * 100)}%` },
-              }),
-            ),
-          )
-        : h("p", {}, what),
-      !running &&
-        which.filter &&
-        h("p", { class: "soft" }, "Includes all jobs that match now, not jobs enqueued later."),
+      h("h2", {}, title()),
+      running ? progress() : h("p", {}, what),
+      !running && which.filter && h("p", { class: "soft" }, inWords(which.filter, which.group)),
       h(
         "div",
         { class: "buttons" },
-        running ? button("Stop", () => (stopped = true)) : button("Go back", () => close(false)),
-        !running && button(`${verb} ${number}`, () => run(close, redraw), { kind }),
+        running ? button("Stop", () => (open = false)) : button("Go back", () => close(false)),
+        !running &&
+          button(counted ? `${verb} ${number()}` : verb, () => run(close, redraw), { kind, disabled: !counted }),
       ),
-    ),
-  );
-  if (running && answer === undefined) stopped = true;
-  return running || Boolean(answer);
+    );
+  }).then((answer) => {
+    open = false;
+    return running || Boolean(answer);
+  });
 }

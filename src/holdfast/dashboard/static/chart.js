@@ -127,17 +127,8 @@ export class Chart {
   }
 
   path(svg, { values, color, area }) {
-    let run = [];
-    const runs = [run];
-    values.forEach((value, i) => {
-      if (value === null) {
-        run = [];
-        runs.push(run);
-      } else run.push([this.x(i), this.y(value)]);
-    });
-    for (const points of runs) {
-      if (!points.length) continue;
-      const d = points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+    for (const points of runs(values, this.x, this.y)) {
+      const d = drawnPath(points);
       if (area && points.length > 1)
         make(
           "path",
@@ -197,11 +188,12 @@ export class Chart {
 }
 
 /** A line without axes, for a table row. */
+/** A small curve; a null value is a gap. */
 export function sparkline(element, values, label) {
   const drawn = values.join();
   if (element.drawn === drawn) return;
   element.drawn = drawn;
-  const width = 84;
+  const width = 66;
   const height = 22;
   const svg = make("svg", {
     class: "spark",
@@ -212,14 +204,28 @@ export function sparkline(element, values, label) {
     viewBox: `0 0 ${width} ${height}`,
   });
   const top = Math.max(1, ...values);
-  const points = values.map((value, i) => [
-    (i / Math.max(1, values.length - 1)) * (width - 2) + 1,
-    height - 2 - (value / top) * (height - 4),
-  ]);
-  const d = points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
-  if (points.length > 1) {
-    make("path", { class: "area-accent", d: `${d}L${width - 1} ${height - 1}L1 ${height - 1}z` }, svg);
-    make("path", { class: "line-accent", d }, svg);
+  const x = (i) => (i / Math.max(1, values.length - 1)) * (width - 2) + 1;
+  const y = (value) => height - 2 - (value / top) * (height - 4);
+  for (const points of runs(values, x, y)) {
+    const d = drawnPath(points);
+    const [from, to] = [points[0][0], points.at(-1)[0]].map((at) => at.toFixed(1));
+    if (points.length === 1) make("circle", { class: "fill-accent", cx: from, cy: points[0][1], r: 1 }, svg);
+    else {
+      make("path", { class: "area-accent", d: `${d}L${to} ${height - 1}L${from} ${height - 1}z` }, svg);
+      make("path", { class: "line-accent", d }, svg);
+    }
   }
   element.replaceChildren(svg);
 }
+
+/** The points of each run of values without a gap. */
+function runs(values, x, y) {
+  const found = [[]];
+  values.forEach((value, i) => {
+    if (value === null) found.push([]);
+    else found.at(-1).push([x(i), y(value)]);
+  });
+  return found.filter((points) => points.length);
+}
+
+const drawnPath = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");

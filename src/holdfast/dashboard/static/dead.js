@@ -1,27 +1,59 @@
-// Dead letters by task and error; retry and delete per group.
+// Dead letters by task and error, over all dead jobs; retry and delete per group.
 
 import { get } from "./api.js";
 import { change } from "./bulk.js";
 import { h } from "./dom.js";
 import { group } from "./errors.js";
-import { at, line, plural } from "./format.js";
+import { at, count, line, plural } from "./format.js";
 import { button, empty, failed, jobsHref, loading } from "./parts.js";
+
+const READ_AGAIN = 60000; // milliseconds after which the groups are read again if the number of dead jobs is the same
+
+/** The groups of two parts of the dead jobs. */
+function merged(one, other) {
+  const groups = new Map(one.groups.map((group) => [group.fingerprint, group]));
+  for (const group of other.groups) {
+    const known = groups.get(group.fingerprint);
+    if (!known) groups.set(group.fingerprint, group);
+    else
+      groups.set(group.fingerprint, {
+        ...(known.last_seen < group.last_seen ? group : known),
+        count: known.count + group.count,
+        queues: [...new Set([...known.queues, ...group.queues])].sort(),
+        first_seen: known.first_seen < group.first_seen ? known.first_seen : group.first_seen,
+      });
+  }
+  const sorted = [...groups.values()].sort((a, b) => b.count - a.count);
+  return { ...other, groups: sorted, looked: one.looked + other.looked };
+}
 
 export default function dead(context) {
   let known = null;
   let total = 0;
+  let readTotal = -1;
+  let readAt = -Infinity;
+  const abort = new AbortController();
 
   async function load() {
-    const counting = get("v1/stats");
-    counting.catch(() => {}); // reported below
-    known = await get("v1/errors", { dead: true });
-    context.draw();
-    total = (await counting).counts.dead;
+    total = (await get("v1/stats", null, { signal: abort.signal })).counts.dead;
+    if (total === readTotal && performance.now() - readAt < READ_AGAIN) return;
+    const asked = total;
+    let found = { groups: [], looked: 0 };
+    do {
+      const next = await get("v1/errors", { dead: true, cursor: found.cursor }, { signal: abort.signal });
+      found = merged(found, next);
+      if (!known?.complete || found.complete) known = found;
+      context.draw();
+    } while (found.cursor);
+    readTotal = asked;
+    readAt = performance.now();
   }
 
-  async function act(action, filter) {
+  async function act(action, filter, group) {
     try {
-      if (await change(action, { filter })) context.reload();
+      if (!(await change(action, { filter, group }))) return;
+      readTotal = -1;
+      context.reload();
     } catch (error) {
       failed(error);
     }
@@ -53,16 +85,20 @@ export default function dead(context) {
             known.groups.map((one) =>
               group(
                 one,
-                { href: jobsHref({ state: "dead", error: one.fingerprint }), dead: true },
+                { href: jobsHref({ state: "dead", error: one.fingerprint, group: one.pattern }), dead: true },
                 context.may("operate") && [
-                  button("Retry", () => act("retry", { ...all, type: one.task, error: one.fingerprint }), {
+                  button("Retry", () => act("retry", { ...all, type: one.task, error: one.fingerprint }, one.pattern), {
                     kind: "small",
                     icon: "retry",
                   }),
-                  button("Delete", () => act("delete", { ...all, type: one.task, error: one.fingerprint }), {
-                    kind: "small danger",
-                    icon: "delete",
-                  }),
+                  button(
+                    "Delete",
+                    () => act("delete", { ...all, type: one.task, error: one.fingerprint }, one.pattern),
+                    {
+                      kind: "small danger",
+                      icon: "delete",
+                    },
+                  ),
                 ],
               ),
             ),
@@ -74,10 +110,10 @@ export default function dead(context) {
           { class: "soft window" },
           known.complete
             ? `All ${plural(known.looked, "dead letter")} are shown.`
-            : `The newest ${plural(known.looked, "dead letter")}, enqueued since ${line(at(known.back_to))}.`,
+            : `Reading: ${count(known.looked)} of ${plural(total, "dead letter")}, enqueued since ${line(at(known.back_to))}.`,
         ),
     ];
   }
 
-  return { title: "Dead letters", load, view };
+  return { title: "Dead letters", load, view, stop: () => abort.abort() };
 }

@@ -56,7 +56,7 @@ export default function errors() {
         ? h(
             "div",
             { class: "groups" },
-            known.groups.map((one) => group(one, { href: jobsHref({ error: one.fingerprint }) })),
+            known.groups.map((one) => group(one, { href: jobsHref({ error: one.fingerprint, group: one.pattern }) })),
           )
         : empty("No errors", "None of the newest jobs has failed."),
       h(

@@ -14,6 +14,7 @@ import {
   exact,
   failed,
   jobHref,
+  jobName,
   jobsHref,
   lasted,
   loading,
@@ -88,7 +89,7 @@ export default function job(context, id) {
       if (action === "delete") {
         await remove(jobPath(id));
         toast("Job deleted");
-        location.hash = "#/jobs";
+        location.hash = context.list;
         return;
       }
       const answer = await post(jobPath(id, `/${action}`), undefined);
@@ -148,7 +149,7 @@ export default function job(context, id) {
     const back = h(
       "nav",
       { class: "crumbs", "aria-label": "Breadcrumb" },
-      h("a", { href: "#/jobs" }, "Jobs"),
+      h("a", { href: context.list }, "Jobs"),
       h("span", { "aria-hidden": "true" }, "/"),
       mono(line(id, 60)),
     );
@@ -169,7 +170,7 @@ export default function job(context, id) {
       h(
         "div",
         { class: "title job-title" },
-        h("h1", {}, line(job.type, 128)),
+        h("h1", {}, jobName(job, 128)),
         state(job.status),
         job.cancel_requested && muted("cancel requested"),
         Object.keys(job.damage || {}).length > 0 && muted("damaged"),
@@ -421,7 +422,7 @@ export default function job(context, id) {
   }
 
   const page = {
-    title: () => (job ? `${line(job.type, 60)} ${job.status}` : "Job"),
+    title: () => (job ? `${jobName(job, 60)} ${job.status}` : "Job"),
     load,
     view,
     every: 3000,

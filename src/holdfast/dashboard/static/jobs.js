@@ -1,7 +1,7 @@
 // Jobs: filters, search as you type, cursor pages, and actions on selected or all matching jobs.
 
 import { get, now } from "./api.js";
-import { change } from "./bulk.js";
+import { change, countAll } from "./bulk.js";
 import { h } from "./dom.js";
 import { at, count, line, plural } from "./format.js";
 import {
@@ -13,6 +13,7 @@ import {
   FIRST_JOB,
   failed,
   jobHref,
+  jobName,
   jobsHref,
   lasted,
   muted,
@@ -36,7 +37,7 @@ const TYPING_PAUSE = 160; // milliseconds after the last key until the search st
 export default function jobs(context, search) {
   let filters = read(search);
   let shown = null; // the filters of the rows on the page
-  let cursors = [null];
+  let cursors = readCursors(search);
   let found = null;
   let stats = null;
   let chosen = new Set();
@@ -56,12 +57,20 @@ export default function jobs(context, search) {
       tag: params.get("tag") || "",
       since: params.get("since") || "",
       error: params.get("error") || "",
+      group: params.get("group") || "", // the name of the error group
     };
+  }
+
+  /** The cursors of this page and those before it: of the history, or of an address that was opened or shared. */
+  function readCursors(params) {
+    const cursor = params.get("cursor");
+    if (!cursor) return [null];
+    return history.state?.cursors?.at(-1) === cursor ? history.state.cursors : [null, cursor];
   }
 
   /** The filter in the form of the API. */
   function apiFilter() {
-    const { since, ...rest } = filters;
+    const { since, group: _, ...rest } = filters;
     const made = {};
     for (const [name, value] of Object.entries(rest)) {
       const given = ["type", "tag"].includes(name) ? value.trim() : value;
@@ -103,8 +112,8 @@ export default function jobs(context, search) {
   }
 
   function changePage(by) {
-    if (by > 0) cursors.push(found.cursor);
-    else cursors.pop();
+    cursors = by > 0 ? [...cursors, found.cursor] : cursors.slice(0, -1);
+    context.push(jobsHref({ ...filters, cursor: cursors.at(-1) }), { cursors });
     shown = null;
     chosen = new Set();
     all = false;
@@ -122,7 +131,11 @@ export default function jobs(context, search) {
     matching = null;
     context.draw();
     try {
-      matching = await get("v1/count", apiFilter());
+      matching = await countAll(apiFilter(), (number) => {
+        matching = { count: number, exact: false };
+        context.draw();
+        return all;
+      });
     } catch (error) {
       failed(error);
     }
@@ -131,10 +144,11 @@ export default function jobs(context, search) {
 
   async function act(action) {
     try {
-      if (await change(action, all ? { filter: apiFilter() } : { ids: [...chosen] })) {
+      if (await change(action, all ? { filter: apiFilter(), group: filters.group } : { ids: [...chosen] })) {
         chosen = new Set();
         all = false;
         cursors = [null];
+        context.replace(jobsHref(filters));
         context.reload();
       }
     } catch (error) {
@@ -188,7 +202,7 @@ export default function jobs(context, search) {
           h("input", {
             type: "search",
             "aria-label": "Search",
-            placeholder: "Search ids, errors, arguments",
+            placeholder: "Search ids, keys, workers, errors, arguments",
             value: filters.text,
             maxlength: "200",
             spellcheck: "false",
@@ -240,7 +254,7 @@ export default function jobs(context, search) {
       h(
         "div",
         { class: "chips", role: "group", "aria-label": "States" },
-        STATES.filter((name) => name !== "blocked" || counts.blocked).map((name) => {
+        STATES.map((name) => {
           const on = filters.state.includes(name);
           const next = on ? filters.state.filter((one) => one !== name) : [...filters.state, name];
           return h(
@@ -253,8 +267,13 @@ export default function jobs(context, search) {
         filters.error &&
           h(
             "button",
-            { type: "button", class: "chip", "aria-pressed": "true", on: { click: () => set({ error: "" }) } },
-            "one error group",
+            {
+              type: "button",
+              class: "chip",
+              "aria-pressed": "true",
+              on: { click: () => set({ error: "", group: "" }) },
+            },
+            filters.group ? line(filters.group, 80) : "one error group",
             h("span", { "aria-hidden": "true" }, "×"),
           ),
         Object.values(filters).some((one) => one.length) &&
@@ -320,7 +339,7 @@ export default function jobs(context, search) {
   }
 
   function row(job) {
-    const name = line(job.type, 80);
+    const name = jobName(job, 80);
     return h(
       "tr",
       { key: job.id, "data-row": true, class: chosen.has(job.id) || all ? "chosen" : undefined },
@@ -433,7 +452,8 @@ export default function jobs(context, search) {
     query: (params) => {
       if (params.has("find")) return;
       filters = read(params);
-      cursors = [null];
+      cursors = readCursors(params);
+      shown = null;
       chosen = new Set();
       all = false;
     },

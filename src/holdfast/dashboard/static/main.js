@@ -1,16 +1,18 @@
 // The shell of all pages: login, navigation, keyboard shortcuts, refresh and connection state.
 
-import { get, hasToken, Stream, setClock, useToken } from "./api.js";
+import { get, lastHeard, setClock, silence } from "./api.js";
 import dead from "./dead.js";
 import { h, render } from "./dom.js";
 import errors from "./errors.js";
 import { plain } from "./format.js";
 import job from "./job.js";
 import jobs from "./jobs.js";
+import { Live } from "./live.js";
 import overview from "./overview.js";
 import { button, dialog, failed, icon } from "./parts.js";
 import queues from "./queues.js";
 import schedules from "./schedules.js";
+import * as token from "./token.js";
 import workers from "./workers.js";
 
 const PAGES = [
@@ -32,6 +34,13 @@ const KEYS = [
 ];
 const REFRESH_EVERY = 5000; // milliseconds between refreshes if nothing changes
 const MIN_INTERVAL = 900; // minimum milliseconds between two refreshes
+const MAX_SILENCE = 4000; // milliseconds without a sign of the server, which owes one, until the connection is lost
+
+const CONNECTIONS = new Map([
+  [null, ["live", "Connecting"]],
+  [true, ["live", "Live"]],
+  [false, ["polling", "Polling"]],
+]);
 
 const root = document.getElementById("app");
 const shell = {
@@ -39,16 +48,19 @@ const shell = {
   refused: null, // the reason of a failed login
   page: null,
   name: "",
-  connection: { live: true, wait: 0 }, // of the event stream
+  live: null, // whether changes arrive by the event stream; null: not known yet
   unreachable: false, // the last refresh got no response
+  silentSince: null, // when the server was last heard before it fell silent
   refreshedAt: 0,
   took: 0,
   refreshing: false,
   dirty: false,
   problem: null,
 };
-let stream = null;
+let live = null;
 let drawing = 0;
+let arrived = false; // a new page is shown, whose heading has not got the focus yet
+const positions = new Map(); // how far each address was scrolled
 
 /** What a page gets: roles, extras, and functions to redraw and refresh it. */
 const context = {
@@ -56,8 +68,15 @@ const context = {
   has: (extra) => shell.me?.extras.includes(extra) ?? false,
   draw,
   reload: () => refresh(true),
+  list: "#/jobs", // the list of jobs as it was last shown, for the way back
+  /** Change the address of this page: in place, or as a new entry of the history, which keeps the state. */
   replace(hash) {
-    history.replaceState(null, "", hash);
+    history.replaceState({ ...history.state, visited: true }, "", hash);
+    context.list = hash;
+  },
+  push(hash, state) {
+    history.pushState({ ...state, visited: true }, "", hash);
+    context.list = hash;
   },
 };
 
@@ -74,6 +93,7 @@ function paint() {
   const { title } = shell.page;
   const heading = typeof title === "function" ? title.call(shell.page) : title;
   document.title = `${heading} · Holdfast`;
+  const onHeading = document.activeElement?.matches("h1");
   render(
     root,
     h("a", { class: "skip", href: "#main", on: { click: skip } }, "Skip to the content"),
@@ -85,7 +105,17 @@ function paint() {
       h("div", { class: `page ${shell.name}`, key: shell.where }, shell.page.view()),
     ),
   );
+  if (arrived || (onHeading && document.activeElement === document.body)) focusHeading();
+  arrived = false;
   replay();
+}
+
+/** Move the focus to the heading of the page, so that screen readers announce it. */
+function focusHeading() {
+  const heading = document.querySelector(".page h1");
+  if (!heading || document.querySelector("dialog") || document.activeElement?.matches("input")) return;
+  heading.tabIndex = -1;
+  heading.focus({ preventScroll: true });
 }
 
 function skip(event) {
@@ -95,7 +125,7 @@ function skip(event) {
 
 function sidebar() {
   const { me, name } = shell;
-  const live = up();
+  const connection = !up() ? ["lost", "Connection lost"] : CONNECTIONS.get(shell.live);
   return h(
     "aside",
     { class: "sidebar" },
@@ -125,14 +155,14 @@ function sidebar() {
     h(
       "div",
       { class: "foot" },
-      h("p", { class: `connection ${live ? "live" : "lost"}` }, live ? "Live" : "Connection lost"),
+      h("p", { class: `connection ${connection[0]}` }, connection[1]),
       h("p", { class: "soft where" }, `${me.store} · ${me.version}${context.may("operate") ? "" : " · read-only"}`),
       h(
         "div",
         { class: "tools" },
         tool("sun", "Theme: light, dark or system", switchTheme),
         tool("help", "Keyboard shortcuts", help),
-        hasToken() && tool("leave", "Log out", logOut),
+        token.current() && tool("leave", "Log out", logOut),
       ),
     ),
   );
@@ -142,26 +172,24 @@ const tool = (name, label, click) =>
   h("button", { type: "button", class: "tool", title: label, "aria-label": label, on: { click } }, icon(name));
 
 function logOut() {
-  useToken("");
+  token.logOut();
   location.reload();
 }
 
 function retryNow() {
-  stream.retry();
+  live.retry();
   refresh(true);
 }
 
 function banner() {
-  const { connection, problem } = shell;
-  if (!up()) {
-    const wait = connection.wait === null ? "" : " Retrying; the data shown may be outdated.";
+  const { problem } = shell;
+  if (!up())
     return h(
       "div",
       { class: "banner bad", role: "alert", key: "lost" },
-      h("span", {}, `Connection lost.${wait}`),
+      h("span", {}, "Connection lost: the server does not respond. Retrying; the data shown may be outdated."),
       button("Retry now", retryNow, { kind: "small" }),
     );
-  }
   if (problem)
     return h(
       "div",
@@ -184,16 +212,19 @@ async function refresh(now = false) {
   }
   shell.refreshing = true;
   shell.dirty = false;
-  const began = performance.now();
+  let began = performance.now();
   try {
     await page.load();
     if (page === shell.page) shell.problem = null;
     shell.unreachable = false;
   } catch (error) {
     if (error.name === "AbortError") return;
-    if (error.status === 401) return showLogin(hasToken() ? error.message : "");
+    if (error.status === 401) return token.current() || shell.me ? showLogin(error.message) : undefined; // see start()
     if (page === shell.page && error.status !== 0) shell.problem = error;
-    if (error.status === 0) shell.unreachable = true;
+    if (error.status === 0) {
+      shell.unreachable = true;
+      began = performance.now(); // a request without a response says nothing about the load of the server
+    }
   } finally {
     shell.refreshedAt = performance.now();
     shell.took = shell.refreshedAt - began;
@@ -202,19 +233,20 @@ async function refresh(now = false) {
   }
 }
 
-const up = () => shell.connection.live && !shell.unreachable;
+const up = () => !shell.unreachable && shell.silentSince !== lastHeard();
 
 /** Runs every 250 ms: refreshes if due, and redraws once a second to update ages. */
 let ticks = 0;
 function tick() {
   if (document.hidden || !shell.page) return;
+  if (up() && silence(shell.live) > MAX_SILENCE) {
+    shell.silentSince = lastHeard();
+    draw();
+  }
   const since = performance.now() - shell.refreshedAt;
   const interval = Math.max(MIN_INTERVAL, shell.took * 4);
-  if (
-    !shell.refreshing &&
-    ((shell.dirty && since > interval) || since > Math.max(shell.page.every || REFRESH_EVERY, shell.took * 4))
-  )
-    refresh();
+  const every = shell.live ? shell.page.every || REFRESH_EVERY : Math.min(shell.page.every || Infinity, REFRESH_EVERY);
+  if (!shell.refreshing && ((shell.dirty && since > interval) || since > Math.max(every, shell.took * 4))) refresh();
   ticks += 1;
   if (ticks % 4 === 0) draw();
 }
@@ -226,11 +258,10 @@ function changed(transitions, missed) {
   } else shell.dirty = true;
 }
 
-function connectionState(live, wait, error) {
-  if (error && error.status === 401) return showLogin("The token is no longer valid. Log in with another one.");
-  const back = live && !shell.connection.live;
-  shell.connection = { live, wait };
-  if (back) refresh(true);
+function streamState(streaming, error) {
+  if (error?.status === 401) return showLogin("The token is no longer valid. Log in with another one.");
+  shell.live = streaming;
+  if (!document.hidden) refresh(); // what the stream missed, or whether the server responds at all
   draw();
 }
 
@@ -242,10 +273,14 @@ function route() {
   const [name = "overview", id] = path === "" ? ["overview"] : path.split("/");
   const known = PAGES.find(([key]) => key === name) || PAGES[0];
   const where = id === undefined ? known[0] : hash;
+  const position = history.state?.visited ? positions.get(location.hash) || 0 : 0;
+  history.replaceState({ ...history.state, visited: true }, "");
+  if (known[0] === "jobs" && id === undefined) context.list = location.hash;
   if (where === shell.where && shell.page.query) {
     shell.page.query(new URLSearchParams(search));
-    return refresh(true);
+    return refresh(true).then(() => scrollTo(position));
   }
+  arrived = Boolean(shell.page);
   if (shell.page?.stop) shell.page.stop();
   let decoded = id;
   try {
@@ -261,23 +296,26 @@ function route() {
   pendingKeys = [];
   window.scrollTo(0, 0);
   draw();
-  refresh(true);
+  refresh(true).then(() => scrollTo(position));
 }
+
+/** After the page is drawn. */
+const scrollTo = (position) => position && requestAnimationFrame(() => window.scrollTo(0, position));
 
 // -- login
 
 function showLogin(why) {
-  if (stream) stream.stop();
-  stream = null;
   shell.me = null;
   shell.refused = why;
+  live?.stop();
+  live = null;
   draw();
 }
 
 function login() {
   const submit = (event) => {
     event.preventDefault();
-    useToken(new FormData(event.target).get("token").trim());
+    token.useToken(new FormData(event.target).get("token").trim());
     start();
   };
   return h(
@@ -300,7 +338,7 @@ function login() {
         mount: (element) => queueMicrotask(() => element.focus()),
       }),
       h("button", { type: "submit", class: "button primary" }, "Log in"),
-      h("p", { class: "soft" }, "The token is stored for this tab only. Create one with:"),
+      h("p", { class: "soft" }, "The token is kept until you close all tabs of the dashboard. Create one with:"),
       h("pre", {}, "holdfast token create --role read --role operate"),
     ),
   );
@@ -411,7 +449,11 @@ async function start() {
     me = await loadingMe;
   } catch (error) {
     if (error.name === "AbortError") return;
-    if (error.status === 401) return showLogin(hasToken() ? error.message : "");
+    if (error.status === 401) {
+      if (!token.current() && (await token.ask())) return start();
+      token.onReceived(() => shell.refused !== null && start());
+      return showLogin(token.current() ? error.message : "");
+    }
     if (error.status === 0) {
       shell.unreachable = false;
       render(root, h("main", { class: "login" }, h("p", { class: "panel" }, "The server did not respond. Retrying…")));
@@ -420,17 +462,20 @@ async function start() {
     return failed(error);
   }
   if (!me.roles.includes("read")) return showLogin("This token lacks the role read. Log in with a token that has it.");
+  token.accept();
   setClock(me.now);
   shell.me = me;
   shell.refused = null;
-  if (stream) stream.stop();
-  stream = new Stream(changed, connectionState);
+  live?.stop();
+  live = new Live(changed, streamState);
   draw();
 }
 
 document.documentElement.dataset.theme = localStorage.getItem("holdfast.theme") || "";
 window.addEventListener("hashchange", () => shell.me && route());
 window.addEventListener("keydown", key);
+window.addEventListener("scroll", () => positions.set(location.hash, window.scrollY), { passive: true });
+history.scrollRestoration = "manual";
 document.addEventListener("visibilitychange", () => !document.hidden && refresh());
 setInterval(tick, 250);
 start();

@@ -1,11 +1,12 @@
 // Overview: problems first, then counts, then charts.
 
 import { get, now } from "./api.js";
+import { attention } from "./attention.js";
 import { Chart } from "./chart.js";
 import { killButton } from "./demo.js";
 import { h } from "./dom.js";
 import { age, brief, count, line, plural, span } from "./format.js";
-import { empty, FIRST_JOB, jobsHref, loading, panel, state, when } from "./parts.js";
+import { empty, FIRST_JOB, jobsHref, loading, panel, STATES, state } from "./parts.js";
 
 const RANGES = [
   ["15 min", 900, 60],
@@ -14,12 +15,10 @@ const RANGES = [
   ["24 h", 86400, 1200],
   ["7 d", 604800, 7200],
 ];
-const SHOWN = ["queued", "running", "scheduled", "failed", "dead", "succeeded", "cancelled"];
-const LATE = 300; // seconds that the oldest job waits before its queue counts as behind
 const RANGE_KEY = "holdfast.range";
 
 export default function overview(context) {
-  const known = { stats: null, workers: [], errors: null, rates: [], hour: [], depths: [], read: 0 };
+  const known = { stats: null, paused: [], errors: null, rates: [], hour: [], depths: [], read: 0 };
   let range = RANGES.findIndex(([label]) => label === sessionStorage.getItem(RANGE_KEY));
   if (range < 0) range = 1;
   let errorsLoadedAt = -Infinity;
@@ -30,9 +29,9 @@ export default function overview(context) {
     const late = performance.now() - errorsLoadedAt > 8000; // error groups are the slowest query and change slowly
     const waiting = late ? get("v1/errors") : null;
     if (late) waiting.catch(() => {}); // reported below
-    const [stats, workers, rates, depths, hour] = await Promise.all([
+    const [stats, tasks, rates, depths, hour] = await Promise.all([
       get("v1/stats"),
-      get("v1/workers"),
+      get("v1/tasks/paused"),
       get("v1/rates", { since, step }),
       get("v1/depths", { since, step }),
       get("v1/rates", { since: 3600, step: 3600 }),
@@ -40,7 +39,7 @@ export default function overview(context) {
     if (asked === range)
       Object.assign(known, {
         stats,
-        workers: workers.workers,
+        paused: tasks.paused,
         rates: rates.rates,
         depths: depths.depths,
         hour: hour.rates,
@@ -62,8 +61,7 @@ export default function overview(context) {
   function view() {
     const { stats } = known;
     if (!stats) return loading("Overview");
-    const total = Object.values(stats.counts).reduce((a, b) => a + b, 0);
-    if (!total && !known.rates.length)
+    if (!totalOf(stats.counts) && !known.rates.length)
       return [head(), empty("No jobs yet", "Enqueue a job and start a worker:", FIRST_JOB)];
     return [head(), attention(known), numbers(stats), killButton(context), charts()];
   }
@@ -73,6 +71,8 @@ export default function overview(context) {
       "div",
       { class: "title" },
       h("h1", {}, "Overview"),
+      h("p", { class: "soft" }, plural(totalOf(known.stats.counts), "job")),
+      h("span", { class: "space" }),
       h(
         "div",
         { class: "segments", role: "group", "aria-label": "Time range of the charts" },
@@ -141,7 +141,7 @@ export default function overview(context) {
     );
   }
 
-  return { title: "Overview", load, view, every: 5000 };
+  return { title: "Overview", load, view, every: 15000 };
 }
 
 function chart(title, note, spec) {
@@ -197,6 +197,10 @@ function depthSeries(depths, { from, to, step }, stats) {
   return values;
 }
 
+const totalOf = (counts) => Object.values(counts).reduce((a, b) => a + b, 0);
+
+const tile = (href, number, label) => h("li", {}, h("a", { href }, h("b", { class: "num" }, brief(number)), label));
+
 function numbers(stats) {
   const oldest = stats.queues
     .filter((queue) => queue.oldest)
@@ -208,18 +212,7 @@ function numbers(stats) {
     h(
       "ul",
       { class: "tiles", "aria-label": "Jobs by state" },
-      SHOWN.map((name) =>
-        h(
-          "li",
-          {},
-          h(
-            "a",
-            { href: jobsHref({ state: name }) },
-            h("b", { class: "num" }, brief(stats.counts[name] || 0)),
-            state(name),
-          ),
-        ),
-      ),
+      STATES.map((name) => tile(jobsHref({ state: name }), stats.counts[name] || 0, state(name))),
     ),
     h(
       "ul",
@@ -244,82 +237,6 @@ function numbers(stats) {
           h("span", { class: "soft" }, oldest ? `oldest, ${line(oldest[1], 24)}` : "no job waiting"),
         ),
       ),
-    ),
-  );
-}
-
-/** Problems, most severe first. */
-function attention({ stats, workers, errors, hour }) {
-  const found = [];
-  const serving = workers.filter((one) => one.kind === "worker");
-  for (const one of stats.warnings)
-    found.push(["bad", "Store", `${line(one.what, 120)}: ${line(one.advice, 300)}`, "#/"]);
-  for (const one of stats.refused) {
-    const number = `${one.exact ? "" : "at least "}${plural(one.count, "job")}`;
-    const what = `Workers refused ${number} of ${line(one.type, 60)} in queue ${line(one.queue, 60)}: ${line(one.error, 200)}`;
-    found.push(["bad", "Refused", what, jobsHref({ queue: one.queue, type: one.type })]);
-  }
-  for (const queue of stats.queues) {
-    const waiting = queue.counts.queued || 0;
-    if (!waiting) continue;
-    const name = line(queue.name, 60);
-    const where = jobsHref({ state: "queued", queue: queue.name });
-    const late = queue.oldest ? age(queue.oldest) : 0;
-    if (queue.paused) found.push(["warn", "Paused", `Queue ${name}: ${plural(waiting, "job")} waiting`, "#/queues"]);
-    else if (!serving.some((one) => one.queues.includes(queue.name)))
-      found.push([
-        "bad",
-        "No worker",
-        `Queue ${name}: ${plural(waiting, "job")} waiting, no live worker serves it`,
-        where,
-      ]);
-    else if (late > LATE)
-      found.push(["warn", "Behind", `Queue ${name}: the oldest job has waited ${span(late)}`, where]);
-  }
-  const died = hour.filter((one) => one.outcome === "dead").reduce((sum, one) => sum + one.count, 0);
-  if (died) found.push(["bad", "Dead letters", `${plural(died, "job")} became dead in the last hour`, "#/dead"]);
-  const recent = (errors ? errors.groups : []).filter((one) => age(one.last_seen) < 3600);
-  for (const one of recent.slice(0, 3))
-    found.push([
-      "warn",
-      "Failing",
-      h("span", {}, h("b", {}, line(one.task, 60)), ` ${line(one.pattern, 140)}`),
-      jobsHref({ error: one.fingerprint }),
-      `${count(one.count)} ×`,
-      one.last_seen,
-    ]);
-  if (recent.length > 3)
-    found.push(["warn", "Failing", `${plural(recent.length - 3, "more error group")} in the last hour`, "#/errors"]);
-  found.sort((a, b) => (a[0] === "bad" ? 0 : 1) - (b[0] === "bad" ? 0 : 1));
-  if (!found.length)
-    return h(
-      "p",
-      { class: "quiet", key: "attention" },
-      h("i", { class: "dot fill-succeeded" }),
-      "Nothing needs attention.",
-    );
-  return panel(
-    "Needs attention",
-    { key: "attention", kind: "attention" },
-    h(
-      "ul",
-      {},
-      found
-        .slice(0, 9)
-        .map(([kind, word, text, href, many, last]) =>
-          h(
-            "li",
-            { class: kind, "data-row": true },
-            h(
-              "a",
-              { href, "data-open": true },
-              h("span", { class: "word" }, word),
-              h("span", { class: "text" }, text),
-              many && h("span", { class: "soft num" }, many),
-              last && h("span", { class: "soft" }, when(last)),
-            ),
-          ),
-        ),
     ),
   );
 }

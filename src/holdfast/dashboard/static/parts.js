@@ -17,6 +17,19 @@ export const loading = (title) => [
 
 export const jobHref = (id) => `#/jobs/${encodeURIComponent(id)}`;
 
+/** The name of a job: its task, or the command of a shell job. A row of a list has only the beginning of its payload. */
+export function jobName({ type, payload }, max) {
+  if (type !== "shell") return line(type, max);
+  const start = typeof payload === "string" ? payload : JSON.stringify(payload);
+  const quoted = /"command": ?("(?:[^"\\]|\\.)*)/.exec(start ?? "");
+  if (!quoted) return type;
+  try {
+    return line(JSON.parse(`${quoted[1]}"`), max);
+  } catch {
+    return type; // cut within an escape sequence
+  }
+}
+
 export function jobsHref(filters) {
   const made = new URLSearchParams();
   for (const [name, value] of Object.entries(filters))

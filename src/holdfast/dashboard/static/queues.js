@@ -1,15 +1,34 @@
 // Queues: depth, rates and latency; pause and resume; and paused tasks.
 
-import { get, post } from "./api.js";
+import { get, now, post } from "./api.js";
+import { TROUBLES } from "./attention.js";
 import { sparkline } from "./chart.js";
 import { h } from "./dom.js";
-import { age, brief, count, line, span } from "./format.js";
+import { age, brief, count, line, plural, span } from "./format.js";
 import { button, confirm, empty, FIRST_JOB, failed, jobsHref, loading, muted, toast, when } from "./parts.js";
 
 const SPAN = 900; // seconds over which rates and latencies are computed
+const MINUTES = 60; // of the depth curves
+const ONLY = { paused: "paused, with waiting jobs", unserved: "without a live worker", behind: "behind" };
 
-export default function queues(context) {
+/** The depth of a queue for each of the last minutes, and now; null if it was not recorded. */
+function depthsOf(queue, depths) {
+  const minute = (time) => Math.floor(time / 60000);
+  const values = new Array(MINUTES).fill(null);
+  const first = minute(now()) - MINUTES + 1;
+  for (const { at, queued, queues } of depths) {
+    const slot = minute(Date.parse(at)) - first;
+    if (slot < 0 || slot >= MINUTES) continue;
+    const recorded = Object.values(queues).reduce((a, b) => a + b, 0);
+    if (Object.hasOwn(queues, queue.name)) values[slot] = queues[queue.name];
+    else if (recorded === queued) values[slot] = 0; // all queues with jobs were recorded
+  }
+  return [...values, queue.counts.queued || 0];
+}
+
+export default function queues(context, search) {
   let known = null;
+  let only = search.get("only");
 
   async function load() {
     const [stats, rates, depths, tasks] = await Promise.all([
@@ -84,13 +103,12 @@ export default function queues(context) {
     const done = sum("count");
     const serving = queue.listeners;
     const { counts } = queue;
-    const cell = (label, value, name) =>
+    const cell = (label, value, state) =>
       h(
         "td",
         { class: "right num", "data-label": label },
-        value ? h("a", { href: jobsHref({ state: name, queue: queue.name }) }, count(value)) : muted("0"),
+        value ? h("a", { href: jobsHref({ state, queue: queue.name }) }, count(value)) : muted("0"),
       );
-    const depths = known.depths.map((one) => (Object.hasOwn(one.queues, queue.name) ? one.queues[queue.name] : 0));
     return h(
       "tr",
       { key: queue.name, "data-row": true },
@@ -107,14 +125,16 @@ export default function queues(context) {
         h("span", {
           mount: () => () => {},
           update: (element) =>
-            sparkline(element, [...depths, counts.queued || 0], `Depth of ${line(queue.name, 60)} over the last hour`),
+            sparkline(element, depthsOf(queue, known.depths), `Depth of ${line(queue.name, 60)} over the last hour`),
         }),
       ),
       cell("Queued", counts.queued, "queued"),
       cell("Running", counts.running, "running"),
       cell("Scheduled", counts.scheduled, "scheduled"),
+      cell("Blocked", counts.blocked, "blocked"),
       cell("Failed", counts.failed, "failed"),
       cell("Dead", counts.dead, "dead"),
+      cell("Ended", (counts.succeeded || 0) + (counts.cancelled || 0), ["succeeded", "cancelled"]),
       h("td", { class: "right num", "data-label": "Per minute" }, done ? brief(done / (SPAN / 60)) : muted("0")),
       h("td", { class: "right num", "data-label": "Mean wait" }, done ? span(sum("waited") / done) : muted("–")),
       h("td", { class: "right num", "data-label": "Mean run" }, done ? span(sum("ran") / done) : muted("–")),
@@ -138,6 +158,7 @@ export default function queues(context) {
 
   function view() {
     if (!known) return loading("Queues");
+    const shown = Object.hasOwn(ONLY, only) ? known.queues.filter(TROUBLES[only]) : known.queues;
     return [
       h(
         "div",
@@ -145,6 +166,17 @@ export default function queues(context) {
         h("h1", {}, "Queues"),
         h("p", { class: "soft" }, "Rates and times are over the last 15 minutes."),
       ),
+      shown !== known.queues &&
+        h(
+          "p",
+          { class: "chips" },
+          h(
+            "a",
+            { class: "chip", href: "#/queues", title: "Show all queues" },
+            `${shown.length} of ${plural(known.queues.length, "queue")}: ${ONLY[only]}`,
+            h("span", { "aria-hidden": "true" }, "×"),
+          ),
+        ),
       known.queues.length
         ? h(
             "div",
@@ -164,8 +196,10 @@ export default function queues(context) {
                     "Queued",
                     "Running",
                     "Scheduled",
+                    "Blocked",
                     "Failed",
                     "Dead",
+                    "Ended",
                     "Per min",
                     "Wait",
                     "Run",
@@ -175,7 +209,7 @@ export default function queues(context) {
                   context.may("operate") && h("th", {}, h("span", { class: "hidden" }, "Actions")),
                 ),
               ),
-              h("tbody", {}, known.queues.map(row)),
+              h("tbody", {}, shown.map(row)),
             ),
           )
         : empty("No queues yet", "The first job of a queue creates it:", FIRST_JOB),
@@ -203,5 +237,6 @@ export default function queues(context) {
     ];
   }
 
-  return { title: "Queues", load, view };
+  const query = (params) => (only = params.get("only"));
+  return { title: "Queues", load, view, query };
 }
