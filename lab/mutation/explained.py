@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 _FEW = 'len(payload) <= MAX_NESTING or payload.count(b"[") + payload.count(b"{") <= MAX_NESTING'
-_BOTH = "one statement sets both of them; the condition is for the type checker"
 _SHORTCUT = "the loop below gives the same answer; the condition spares it for most payloads"
 
 EXPLAINED: dict[tuple[str, str, str, str], str] = {
@@ -77,18 +76,6 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
         "record is not None and record.holder == self.holder.id and record.fence == key[1]",
         "(record is not None and record.fence == key[1])",
     ): "every claim of a job has a new fence, so the fence alone says whose claim it is",
-    (
-        "client/heartbeat.py",
-        "if loop is not None and stop is not None and not loop.is_closed():",
-        "loop is not None and stop is not None and not loop.is_closed()",
-        "(loop is not None and (not loop.is_closed()))",
-    ): _BOTH,
-    (
-        "client/heartbeat.py",
-        "if loop is not None and stop is not None and not loop.is_closed():",
-        "loop is not None and stop is not None and not loop.is_closed()",
-        "(stop is not None and (not loop.is_closed()))",
-    ): _BOTH,
     (
         "client/claims.py",
         "limit: int = 1,",

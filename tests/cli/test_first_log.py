@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from test_docs import blocks_of, snippets_of
+from support.snippets import blocks_of, snippets_of
 
 PAGE = "docs/start/first-five-minutes.md"
 SOURCE = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")

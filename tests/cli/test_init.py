@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.cli.init import FILES
-from test_docs import check, snippets_of
+from support.snippets import check, snippets_of
 
 
 @pytest.mark.extended
