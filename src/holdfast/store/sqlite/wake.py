@@ -192,6 +192,9 @@ class Listeners:
                     self._rest_in_burst()
                 else:
                     sleep(BRISK_PAUSE if quiet < BRISK_LOOKS else CALM_PAUSE)
+            elif self._recent > BURST and self._only_cancels():
+                self._rest_in_burst()
+                self._recent = self._recent + 1 if events.wait(0) else 0
             elif self._written(events):
                 self._missed = 0
                 self._await_commit()
@@ -201,10 +204,13 @@ class Listeners:
     def _urgent(self) -> bool:
         return any(listener.urgent for listener in self._waiting)
 
+    def _only_cancels(self) -> bool:
+        return all(listener.only_cancels for listener in self._waiting)
+
     def _rest_in_burst(self) -> None:
         """Pause before the next poll; ended by a listener that begins to wait for something more urgent."""
         self._wanted.clear()
-        if all(listener.only_cancels for listener in self._waiting) and not self._closing:
+        if self._only_cancels() and not self._closing:
             self._wanted.wait(BUSY_PAUSE)
         else:
             sleep(BRISK_PAUSE)
@@ -212,7 +218,7 @@ class Listeners:
     def _written(self, events: LogEvents) -> bool:
         """Wait for a write to the log; returns whether there was one."""
         if self._recent > BURST:
-            self._rest_in_burst()
+            sleep(BRISK_PAUSE)
         self._recent = self._recent + 1 if self._recent and events.wait(BRISK_PAUSE) else 0
         if not self._recent:
             self._recent = int(events.wait(FALLBACK_PAUSE))
