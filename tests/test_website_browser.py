@@ -28,12 +28,12 @@ LOOK = """() => [
 FOUND = {
     "heartbeat": "operate/workers/",
     "visibility timeout": "reference/glossary/",
-    "countdown": "reference/glossary/",
-    "chord": "reference/glossary/",
+    "countdown": "guides/scheduling/",
+    "chord": "guides/flows/",
     "exactly once": "explain/exactly-once/",
     "enqueue_many": "guides/tasks/",
 }
-"""The page that a search finds first. A word of another system is in the glossary, which links to the page about it."""
+"""The page that a search finds first: the page about it, or the glossary, which links to it."""
 BACKGROUND = """() => {
   const [red, green, blue] = getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/g).map(Number);
   return (red + green + blue) / 3;
