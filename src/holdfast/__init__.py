@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .client.claims import Claim
     from .client.inspection import Page, Stats
     from .client.search import Filter
+    from .core.chunks import Chunk
     from .core.errors import (
         ConfigError,
         HoldfastError,
@@ -34,12 +35,15 @@ if TYPE_CHECKING:
         StoreRefused,
         StoreUnavailable,
         UnknownTask,
+        WorkerNotFound,
     )
     from .core.job import State
     from .core.retry import Backoff
     from .flows.builder import Flow, Node
-    from .flows.service import FlowHandle, FlowPage, FlowStatus
+    from .flows.service import FlowHandle
+    from .flows.status import FlowPage, FlowStatus
     from .schedules.schedule import Schedule
+    from .sync.completed import as_completed
     from .tasks.context import Context, Discard, Retry, Snooze
     from .tasks.depends import Depends
     from .tasks.handle import Handle
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backoff",
+    "Chunk",
     "Claim",
     "ConfigError",
     "Context",
@@ -92,7 +97,9 @@ __all__ = [
     "Task",
     "UnknownTask",
     "Worker",
+    "WorkerNotFound",
     "__version__",
+    "as_completed",
     "limit",
 ]
 
@@ -102,11 +109,14 @@ _MODULES = {
     ".client.claims": "Claim",
     ".client.inspection": "Page Stats",
     ".client.search": "Filter",
+    ".core.chunks": "Chunk",
     ".core.job": "State",
     ".core.retry": "Backoff",
     ".flows.builder": "Flow Node",
-    ".flows.service": "FlowHandle FlowPage FlowStatus",
+    ".flows.service": "FlowHandle",
+    ".flows.status": "FlowPage FlowStatus",
     ".schedules.schedule": "Schedule",
+    ".sync.completed": "as_completed",
     ".tasks.context": "Context Discard Retry Snooze",
     ".tasks.depends": "Depends",
     ".tasks.handle": "Handle",

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, 
 from .client.claims import Claim
 from .client.config import Config
 from .client.enqueue import EnqueueHook
-from .client.pauses import Pause
 from .core.clock import Clock, Entropy, SystemClock
 from .core.errors import ConfigError, InvalidJob
 from .core.operations import QueueStats
@@ -30,14 +29,17 @@ from .tasks.options import BatchOptions, Codec, JobOptions, TaskOptions
 from .tasks.registry import UsingApp
 from .tasks.task import Call, Task, Using
 from .tasks.unawaited import Enqueuing, coroutine_function
-from .views import Job, WorkerInfo
+from .views import Job
 from .webhooks.service import Webhooks
 
 if TYPE_CHECKING:
+    from .client.audit import Audit
     from .client.bulk import Bulk
+    from .client.control import Workers
     from .client.errors import ErrorGroups
     from .client.explain import Explanation
     from .client.inspection import Page, Stats
+    from .client.reasons import Reasons
     from .client.timeseries import Timeseries
     from .flows.builder import Flow
     from .flows.service import FlowHandle, Flows
@@ -70,6 +72,7 @@ class Given(TypedDict, total=False):
     max_depth: int | None
     retention: float | str | timedelta
     key_retention: float | str | timedelta
+    audit_retention: float | str | timedelta
     default_result_timeout: float | None
     refusal_timeout: float | str
     metrics_prefix: str
@@ -77,6 +80,7 @@ class Given(TypedDict, total=False):
     cloudpickle: bool
     secret: str | Sequence[str]
     pass_env: str | Sequence[str]
+    release: str
 
 
 def _placed(
@@ -390,9 +394,13 @@ class Holdfast:
         """One job as it is now."""
         return await self._parts.handles.job(id)
 
-    async def explain(self, id: str) -> Explanation:
-        """Why a job is not running, as text."""
-        return await self._parts.inspection.explain(id)
+    @overload
+    async def explain(self, id: str) -> Explanation: ...
+    @overload
+    async def explain(self, id: None = None, *, queue: str | None = None) -> Reasons: ...
+    async def explain(self, id: Any = None, *, queue: str | None = None) -> Explanation | Reasons:
+        """Why a job is not running; without an id: why the jobs of a queue, or of the whole store, wait."""
+        return await self._parts.inspection.explain(id, queue=queue)
 
     async def cancel(self, id: str) -> bool:
         """Cancel a waiting job, ask a running one to stop; False if it had ended. For a flow: all of its jobs."""
@@ -441,10 +449,6 @@ class Holdfast:
         """The counts of every queue, the store's time, and current conditions that may lose jobs."""
         return await self._parts.inspection.queues()
 
-    async def workers(self) -> list[WorkerInfo]:
-        """The live workers (and manual claims), by node and pid."""
-        return await self._parts.inspection.workers()
-
     async def pause(
         self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
     ) -> bool:
@@ -461,10 +465,6 @@ class Holdfast:
     ) -> bool:
         """Lift a pause, named as it was set. False if nothing of that name was paused."""
         return await self._parts.operations.resume(queue, task=task, where=where)
-
-    async def paused_tasks(self) -> list[Pause]:
-        """The active pauses of tasks, by name; `stats` has those of queues."""
-        return await self._parts.operations.paused_tasks()
 
     async def claim(
         self,
@@ -499,6 +499,16 @@ class Holdfast:
         return self._parts.bulk
 
     @property
+    def audit(self) -> Audit:
+        """The audit log: who did what, when, and with which outcome."""
+        return self._parts.audit
+
+    @property
+    def workers(self) -> Workers:
+        """The live workers: `await app.workers()` lists them, its methods control them."""
+        return self._parts.workers
+
+    @property
     def errors(self) -> ErrorGroups:
         """The last errors of jobs, in groups."""
         return self._parts.errors
@@ -524,4 +534,4 @@ def parts_of(app: Holdfast) -> Parts:
     try:
         return app._parts  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
     except AttributeError:
-        raise ConfigError(f"an app is needed here, such as Holdfast('sqlite:///jobs.db'), not {app!r:.100}") from None
+        raise ConfigError(f"pass a Holdfast app, such as Holdfast('sqlite:///jobs.db'), not {app!r:.100}") from None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from .client import config, pauses, signals, store_id, timeseries
+from .client import audit_log, config, control, pauses, signals, store_id, timeseries, worker_log
 from .flows import worker_writes as flows
 from .schedules import schedule
 from .webhooks import service as webhooks
 
 WORKER_WRITES = (
+    audit_log.WRITES,
     config.WRITES,
+    control.WRITES,
     pauses.WRITES,
     signals.WRITES,
     store_id.WRITES,
     timeseries.WRITES,
+    worker_log.WRITES,
     flows.WRITES,
     schedule.WRITES,
     webhooks.WRITES,

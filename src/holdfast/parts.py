@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from .client.audit import Audit
 from .client.claims import ManualClaims
 from .client.config import Config
 from .client.enqueue import Enqueue
@@ -32,6 +33,8 @@ from .webhooks.service import Feed, Webhooks
 
 if TYPE_CHECKING:
     from .client.bulk import Bulk
+    from .client.control import Workers
+    from .client.edits import Edits
     from .client.errors import ErrorGroups
     from .client.inspection import Inspection
     from .client.timeseries import Timeseries
@@ -76,9 +79,11 @@ class Parts:
         self.records = Records(runtime)
         self.operations = Operations(runtime, registry, flows=lambda: self.flows, is_scheduled=_is_scheduled)
         self.claims = ManualClaims(runtime, registry)
-        self.handles = Handles(runtime, registry, self.operations, self.claims, lambda: self.sync)
+        self.handles = Handles(
+            runtime, registry, self.operations, self.claims, blocking=lambda: self.sync, edits=lambda: self.edits
+        )
         self.enqueue = registry.client = Enqueue(runtime, registry, self.handles, queue_limits)
-        self.config = Config(self.records)
+        self.config = Config(runtime, self.records)
         self.webhooks = Webhooks(runtime, self.records)
         registry.add(_noop, "noop", Options(), built_in=True)
 
@@ -183,6 +188,25 @@ class Parts:
         from .client.bulk import Bulk
 
         return Bulk(self.runtime, self.operations, self.claims, lambda: self.flows)
+
+    @cached_property
+    def edits(self) -> Edits:
+        """Edits and clones of jobs."""
+        from .client.edits import Edits
+
+        return Edits(self.runtime, self.registry, self.enqueue, self.operations)
+
+    @cached_property
+    def audit(self) -> Audit:
+        """The audit log."""
+        return Audit(self.runtime)
+
+    @cached_property
+    def workers(self) -> Workers:
+        """The live workers, and requests to them."""
+        from .client.control import Workers
+
+        return Workers(self.runtime, self.inspection)
 
     @cached_property
     def errors(self) -> ErrorGroups:

@@ -16,7 +16,8 @@ from .core import step_log as steps
 from .core.clock import moment
 from .core.damage import STATES, damage_of
 from .core.errors import InvalidJob
-from .core.internal import expires_at, flow_of
+from .core.internal import deadline, expires_at, flow_of
+from .core.internal import read as read_internal
 from .core.job import UNDECODABLE, Attempt, LimitKey, Record, State
 from .core.lifecycle import failures, history, updated_at
 from .core.operations import Holder, HolderInfo, QueueStats
@@ -45,6 +46,11 @@ class Progress(msgspec.Struct, frozen=True):
     done: float
     total: float | None = None
     note: str | None = None
+
+    @property
+    def share(self) -> float | None:
+        """The finished part, from 0 to 1; None without a total."""
+        return max(0.0, min(1.0, self.done / self.total)) if self.total else None
 
 
 class StepInfo(msgspec.Struct, frozen=True):
@@ -136,6 +142,21 @@ class Job(msgspec.Struct, frozen=True):
     """Attempts since the last reset that failed or were lost."""
     last_error: str | None = None
     """The error of the last attempt that had one, whatever happened since."""
+    deadline_at: datetime | None = None
+    """It is dead if it has not ended by then."""
+    stall_timeout: float | None = None
+    """Seconds without progress, output or checkpoint after which a run fails."""
+
+    @property
+    def estimated_end(self) -> datetime | None:
+        """When it ends if the rest takes as long, in proportion, as the progress so far; None if that is unknown."""
+        share = None if self.progress is None else self.progress.share
+        if self.state != State.RUNNING or self.started_at is None or not share or self.updated_at <= self.started_at:
+            return None
+        try:
+            return self.started_at + (self.updated_at - self.started_at) / share
+        except OverflowError:
+            return None
 
 
 _UNCHANGED = (
@@ -162,7 +183,7 @@ def job_view(record: Record) -> Job:
         node=node,
         pid=record.pid if record.pid is not None else pid,
         result=None if record.result is None else shown(record.result, _result_codec(record)),
-        progress=_progress(record.progress),
+        progress=progress_of(record.progress),
         checkpoint=None if memory.value is msgspec.UNSET else shown(bytes(memory.value), "json"),
         meta=deepcopy(record.meta) if record.meta else {},  # the caller's own: a store may share it between jobs
         cancel_requested=record.cancel,
@@ -174,6 +195,8 @@ def job_view(record: Record) -> Job:
         damage=damage_of(record),
         failures=failures(record),
         last_error=record.error or next((line.error for line in reversed(attempts) if line.error), None),
+        deadline_at=_maybe(deadline(record)),
+        stall_timeout=read_internal(record.extra).stall_timeout,
     )
 
 
@@ -198,11 +221,32 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     """Seconds since its last heartbeat."""
     lease: float
     jobs: tuple[str, ...]
+    release: str = ""
+    """The version of the application: the setting `release` of the worker."""
+    cpu: float = 0.0
+    """Cores that its process used between its last two heartbeats. `memory`: bytes; 0: unknown."""
+    memory: int = 0
+    state: str = "active"
+    """active, quiet (claims no more jobs), draining (and stops when idle) or stopping."""
 
 
 def worker_info(seen: HolderInfo) -> WorkerInfo:
     holder = seen.holder
-    same = ("id", "kind", "node", "pid", "queues", "tasks", "slots", "version", "lease")
+    same = (
+        "id",
+        "kind",
+        "node",
+        "pid",
+        "queues",
+        "tasks",
+        "slots",
+        "version",
+        "lease",
+        "release",
+        "cpu",
+        "memory",
+        "state",
+    )
     times: dict[str, Any] = {"started_at": moment(holder.started_at), "last_heartbeat": seen.age}
     return WorkerInfo(**{name: getattr(holder, name) for name in same}, **times, jobs=seen.jobs)
 
@@ -276,7 +320,8 @@ def _step(step: steps.Step) -> StepInfo:
     )
 
 
-def _progress(raw: bytes | None) -> Progress | None:
+def progress_of(raw: bytes | None) -> Progress | None:
+    """Stored progress; None if there is none, or it cannot be decoded."""
     if raw is None:
         return None
     try:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
-from ..core.errors import ConfigError, JobNotFound, ScheduleNotFound, StoreUnavailable
+from ..core.errors import ConfigError, JobNotFound, ScheduleNotFound, StoreUnavailable, WorkerNotFound
 from ..core.url import redact
 from . import garbage
 
@@ -92,13 +92,16 @@ def run(app: Holdfast, work: Callable[[Holdfast], Awaitable[T]], *, create: bool
     """
     import asyncio  # late: `--help` needs none
 
+    from ..observe.actors import acting, user
+
     async def opened() -> T:
         if watch:
             await refuse_missing(app)
         async with app if create else await _app_or_empty(app) as found:
             try:
-                return await work(found)
-            except (JobNotFound, ScheduleNotFound) as error:
+                with acting(user()):
+                    return await work(found)
+            except (JobNotFound, ScheduleNotFound, WorkerNotFound) as error:
                 error.add_note(f"the store is {where(app)}")  # the usual cause is a wrong store
                 raise
 

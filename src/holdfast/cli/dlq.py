@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ..core.errors import InvalidJob
+from ..core.validation import checked_rate
 from . import completion, options
 from .bulk import in_bulk, reasons_text
 from .connect import make_app, run, with_app
@@ -37,17 +38,28 @@ def retry(
     id: Annotated[
         str | None, typer.Argument(metavar="[ID]", show_default=False, autocompletion=completion.job_ids)
     ] = None,
+    *,
     every: Annotated[bool, typer.Option("--all", help="Retry all dead jobs.")] = False,
     queue: options.Queue = None,
+    rate: Annotated[
+        str | None, typer.Option(help="With --all: the jobs become due at this rate, such as 100/s or 30/m.")
+    ] = None,
     dry_run: options.DryRun = False,
     url: options.Url = None,
 ) -> None:
-    """Retry one dead job, or all of them, from attempt 0."""
+    """Retry one dead job, or all of them, from attempt 0.
+
+    With --rate all jobs are scheduled at once, each at its time: the command does not have to stay.
+    """
     if (id is None) != every:
         raise InvalidJob("holdfast dlq retry takes either one job ID or --all; nothing was retried")
     if dry_run and not every:
         raise InvalidJob("--dry-run needs --all; nothing was retried")
 
+    if rate is not None:
+        if not every:
+            raise InvalidJob("--rate needs --all; nothing was retried")
+        checked_rate(rate)
     if id is not None:
         print(with_app(url, lambda app: retried(app, id, "dead")))
         return
@@ -57,13 +69,13 @@ def retry(
         url,
         "counted" if dry_run else "retried",
         Filter(state="dead", queue=queue),
-        lambda app, progress: app.bulk.retry_dead(queue=queue, dry_run=dry_run, progress=progress),
+        lambda app, progress: app.bulk.retry_dead(queue=queue, rate=rate, dry_run=dry_run, progress=progress),
         "holdfast dlq retry --all",
     )
     if dry_run:
         print(f"{seen.matched} dead jobs match; none was retried.")
         return
-    print(f"{seen.changed} jobs moved from DLQ to 'queued'.")
+    print(f"{seen.changed} jobs moved from DLQ to {'queued' if rate is None else 'scheduled'!r}.")
     if seen.skipped:
         print(f"{seen.skipped} skipped: {reasons_text(seen)}; `holdfast dlq retry ID` prints the reason for one job.")
 

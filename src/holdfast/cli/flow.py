@@ -12,7 +12,7 @@ from .connect import parts_of, print_none, watching, with_app
 if TYPE_CHECKING:
     from ..app import Holdfast
     from ..core.job import Record
-    from ..flows.service import FlowStatus
+    from ..flows.status import FlowStatus
 
 LINES = 50
 """Maximum number of jobs printed for one flow."""

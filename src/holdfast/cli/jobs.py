@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import options
+from ..core.errors import InvalidJob
+from . import completion, options
 from .connect import parts_of, watching, where, with_app
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def print_job(job: Job) -> None:
         "priority": job.priority or None,
         "attempt": f"{job.attempt} of {job.max_attempts or 'unlimited'}",
         "timeout": None if job.timeout is None else f"{job.timeout:g} s",
+        "stall timeout": None if job.stall_timeout is None else f"{job.stall_timeout:g} s",
         "created": moment(job.created_at),
         "updated": moment(job.updated_at),
         "due": moment(job.run_at) if job.state.value in ("scheduled", "failed") else None,
@@ -105,6 +107,7 @@ def print_job(job: Job) -> None:
         "flow": job.flow,
         "waits for": job.waiting_for,
         "expires": None if job.finished_at else moment(job.expires_at) or None,
+        "deadline": None if job.finished_at else moment(job.deadline_at) or None,
         "started": moment(job.started_at) or None,
         "finished": moment(job.finished_at) or None,
         "worker": job.worker,
@@ -191,10 +194,35 @@ def delete(id: options.JobId, url: options.Url = None) -> None:
     print(f"Job {id} deleted.")
 
 
-def explain(id: options.JobId, url: options.Url = None, as_json: options.AsJson = False) -> None:
-    """Explain why a job is not running (or what it is doing)."""
+def explain(
+    id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ID",
+            help="The job's id. (default: all jobs of the store)",
+            show_default=False,
+            autocompletion=completion.job_ids,
+        ),
+    ] = None,
+    queue: options.Queue = None,
+    url: options.Url = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Explain why a job is not running (or what it is doing); without ID, why the jobs of a queue or the store wait."""
     from ..core.internal import is_flow
     from .printing import document, echo
+
+    if id is not None and queue is not None:
+        raise InvalidJob("explain takes a job's ID or --queue, not both; leave one out")
+    if id is None:
+        found = with_app(url, lambda app: app.explain(queue=queue))
+        if as_json:
+            document(found)
+        else:
+            echo(f"{found.reason[:1].upper()}{found.reason[1:]}.")
+            for part in found.parts:
+                echo(f"  {part.text}: {part.action}")
+        return
 
     async def read(app: Holdfast) -> tuple[Explanation, Record]:
         return await app.explain(id), await parts_of(app).handles.record(id)

@@ -13,18 +13,26 @@ from textual.widgets import DataTable, Footer, Static
 from ..core.errors import HoldfastError
 from ..core.url import redact
 from .connect import parts_of
-from .printing import safe, seconds, work
+from .printing import clock_time, safe, seconds, work
 from .sample import Sample, take_sample
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
     from ..app import Holdfast
+    from ..client.reasons import Reasons
+    from ..core.operations import QueueStats
 
 REFRESH_EVERY = 1.0
 """Seconds between two samples of the store."""
 RATE_SAMPLES = 10
 """Number of samples that rates are computed over."""
+QUEUE_STATES = ("queued", "running", "scheduled", "blocked", "failed", "dead")
+QUEUE_COLUMNS = (
+    "Queue", "Queued", "Running", "Sched.", "Blocked", "Failed", "Dead", "Ended", "Per min", "Wait", "Run", "Oldest",
+    "Workers", "",
+)  # fmt: skip
+"""Rates and times are over the last 15 minutes."""
 BAR = 12
 """Width of a progress bar, in characters."""
 
@@ -35,10 +43,13 @@ class Top(App[None]):
     TITLE = "holdfast top"
     CSS = """
     #head { height: 2; padding: 0 1; }
+    #reasons { height: auto; max-height: 7; padding: 0 1; }
     #message { height: 1; padding: 0 1; color: $warning; }
     DataTable { height: 1fr; border: round $primary; }
     DataTable:focus { border: round $accent; }
     #above { height: 1fr; }
+    #queues { width: 2fr; }
+    #workers { width: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         ("c", "cancel", "Cancel job"),
@@ -55,10 +66,24 @@ class Top(App[None]):
     def compose(self) -> ComposeResult:
         """The screen's parts."""
         yield Static(id="head", markup=False)
+        yield Static(id="reasons", markup=False)
         with Horizontal(id="above"):
-            yield self._table("queues", "Queues", ("Queue", "Queued", "Sched.", "Running", "Failed", "Dead", ""))
+            yield self._table("queues", "Queues", QUEUE_COLUMNS)
             yield self._table("workers", "Workers", ("Node", "PID", "Queues", "Busy", "Heartbeat"))
-        yield self._table("running", "Running", ("Job", "Command", "Attempt", "Run time", "Progress", "Node", "PID"))
+        yield self._table(
+            "running",
+            "Running",
+            (
+                "Job",
+                "Command",
+                "Attempt",
+                "Run time",
+                "Progress",
+                "Ends about",
+                "Node",
+                "PID",
+            ),
+        )
         yield self._table("failures", "Failures", ("Job", "Command", "State", "Attempt", "Error"))
         yield Static(id="message", markup=False)
         yield Footer()
@@ -82,13 +107,14 @@ class Top(App[None]):
     async def refresh_all(self) -> None:
         """Take a sample and update all tables; an error is shown in the message line."""
         try:
-            sample = await take_sample(self._holdfast)
+            sample = await take_sample(self._holdfast, self._samples[-1] if self._samples else None)
         except HoldfastError as error:
             self._show(str(error))
             return
         self._samples.append(sample)
         self.query_one("#head", Static).update(self._head(sample))
-        self._fill("queues", {queue.name: _queue_row(queue) for queue in sample.stats.queues})
+        self.query_one("#reasons", Static).update("\n".join(_reasons(sample.slow.why)))
+        self._fill("queues", {queue.name: _queue_row(queue, sample) for queue in sample.stats.queues})
         self._fill("workers", {worker.id: _worker_row(worker) for worker in sample.workers})
         now = sample.now
         self._fill("running", {job.id: _running_row(job, now) for job in sample.running})
@@ -157,20 +183,36 @@ class Top(App[None]):
             await self._do(self._holdfast.pause(name), f"queue {name} is paused")
 
 
-def _queue_row(queue: Any) -> tuple[Any, ...]:
-    counts = [queue.counts.get(state, 0) for state in ("queued", "scheduled", "running", "failed", "dead")]
-    return (queue.name, *counts, "paused" if queue.paused else "")
+def _queue_row(queue: QueueStats, sample: Sample) -> tuple[Any, ...]:
+    counts = [queue.counts.get(state, 0) for state in QUEUE_STATES]
+    ended = sum(queue.counts.get(state, 0) for state in ("succeeded", "cancelled"))
+    per_minute, *times = sample.rate(queue.name)
+    oldest = "" if queue.oldest is None else seconds((sample.now - queue.oldest) / 1_000_000)
+    unserved = queue.counts.get("queued", 0) and not queue.listeners
+    note = "paused" if queue.paused else "no worker" if unserved else ""
+    means = ["" if one is None else seconds(one) for one in times]
+    return (queue.name, *counts, ended, f"{per_minute:.3g}", *means, oldest, queue.listeners, note)
+
+
+def _reasons(why: Reasons) -> list[str]:
+    """The reasons why jobs wait, one per line, each with its action."""
+    if not why.parts:
+        return []
+    head = f"{why.waiting:,} job{' waits' if why.waiting == 1 else 's wait'}:"
+    return [head, *(f"  {safe(f'{part.text}: {part.action}')}" for part in why.parts)]
 
 
 def _worker_row(worker: Any) -> tuple[Any, ...]:
     busy = f"{len(worker.jobs)}/{worker.slots}" if worker.slots else worker.kind
+    busy += "" if worker.state == "active" else f" {worker.state}"
     return worker.node, worker.pid, ", ".join(worker.queues), busy, f"{worker.last_heartbeat:.0f} s ago"
 
 
 def _running_row(job: Any, now: int) -> tuple[Any, ...]:
     ran = "" if job.started_at is None else seconds(now / 1_000_000 - job.started_at.timestamp())
     what = work(job) + (" (cancellation requested)" if job.cancel_requested else "")
-    return job.id, what, job.attempt, ran, _bar(job.progress), job.node or "", job.pid or ""
+    ends = "" if job.estimated_end is None else clock_time(job.estimated_end)
+    return job.id, what, job.attempt, ran, _bar(job.progress), ends, job.node or "", job.pid or ""
 
 
 def _failure_row(job: Any) -> tuple[Any, ...]:
@@ -180,7 +222,6 @@ def _failure_row(job: Any) -> tuple[Any, ...]:
 def _bar(progress: Any) -> str:
     if progress is None:
         return ""
-    if not progress.total:
+    if (share := progress.share) is None:
         return f"{progress.done:g} {progress.note or ''}".strip()
-    share = max(0.0, min(1.0, progress.done / progress.total))
     return f"{'█' * round(BAR * share):░<{BAR}} {share:.0%} {progress.note or ''}".strip()

@@ -23,6 +23,13 @@ def main() -> None:
 
 
 def _command() -> None:
+    from .quick_enqueue import quick_parameters
+
+    if (parameters := quick_parameters(sys.argv[1:])) is not None:
+        from .submit import submit
+
+        submit(parameters)
+        return
     from .commands import app  # late: the imports are most of the objects
 
     app()

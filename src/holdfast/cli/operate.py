@@ -53,7 +53,7 @@ def resume(queue: QueueName = None, task: TaskName = None, where: Where = None, 
 async def _paused(app: Holdfast) -> list[str]:
     """Every paused queue and task, written as arguments of `resume`."""
     queues = [shlex.quote(queue.name) for queue in (await app.stats()).queues if queue.paused]
-    return [*queues, *(pause.flags for pause in await app.paused_tasks())]
+    return [*queues, *(pause.flags for pause in await app.bulk.paused_tasks())]
 
 
 def _arguments(pairs: list[str] | None) -> dict[str, Any] | None:

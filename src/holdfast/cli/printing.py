@@ -89,6 +89,11 @@ def moment(at: datetime | None) -> str:
         return at.strftime("%Y-%m-%d %H:%M:%S")
 
 
+def clock_time(at: datetime) -> str:
+    """A time of the day in the local time zone."""
+    return moment(at)[11:]
+
+
 def since(at: datetime | None, now: int) -> str:
     """The time between `at` and `now` (microseconds) as a duration; empty for None."""
     return "" if at is None else seconds(datetime.fromtimestamp(now / 1_000_000, UTC).timestamp() - at.timestamp())

@@ -71,6 +71,8 @@ def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -
         "retry": None if retry is None else f"{retry.base:g} s, times {retry.factor:g}, up to {retry.cap:g} s",
         "tags": ", ".join(kept.tags) or None,
         "expires": None if kept.expires is None else f"after {kept.expires:g} s",
+        "deadline": None if kept.deadline is None else f"after {kept.deadline:g} s",
+        "stall timeout": None if kept.stall_timeout is None else f"{kept.stall_timeout:g} s",
         "limits": limits_text(kept.limits),
         "last run": moment(kept.last_run) or None,
         "last job": kept.last_job,

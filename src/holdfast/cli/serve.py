@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Annotated
 
@@ -39,6 +40,9 @@ def serve(
         list[str] | None,
         typer.Option(metavar="MODULE", help="Accept tasks named module:function of this module; repeatable."),
     ] = None,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Log every request: method, path, sender, status, duration.")
+    ] = False,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
     url: options.Url = None,
 ) -> None:
@@ -60,6 +64,8 @@ def serve(
     with requires("holdfast serve", "server", *SERVER):
         from ..http.serve import run
     set_up(settings.log_level, settings.log_format)
+    if access_log:
+        parts_of(app).events.levels["http_request"] = logging.INFO
     garbage.resume()
     run(
         service,

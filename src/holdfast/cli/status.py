@@ -21,7 +21,7 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
         from ..store.protocol import Costing
         from .printing import document, echo, json
 
-        stats, workers, paused = await app.stats(), await app.workers(), await app.paused_tasks()
+        stats, workers, paused = await app.stats(), await app.workers(), await app.bulk.paused_tasks()
         refused = await app.errors.refused()
         parts = parts_of(app)
         store = parts.runtime.store
@@ -103,6 +103,6 @@ def queues(url: options.Url = None, as_json: options.AsJson = False, watch: opti
             _print_queues(stats)
         else:
             print_none(app, "queues")
-        _print_paused(await app.paused_tasks())
+        _print_paused(await app.bulk.paused_tasks())
 
     watching(url, refresh, watch=watch, as_json=as_json)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
-from ..core.errors import requires
+from ..core.errors import ConfigError, requires
 from . import options
 from .connect import make_app, refuse_missing
 
@@ -15,4 +16,6 @@ def top(url: options.Url = None) -> None:
         from .live import Top
     holdfast = make_app(url)
     asyncio.run(refuse_missing(holdfast))
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigError("holdfast top needs a terminal; `holdfast status --json` prints the counts once")
     Top(holdfast).run()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..core.errors import ConfigError
-from . import options
+from . import control, options
 from .connect import make_app, parts_of, print_none, root, run, watching, where
 
 if TYPE_CHECKING:
@@ -134,14 +134,31 @@ def _check_reachable(app: Holdfast) -> None:
         run(app, opened, create=True)
 
 
+for command in (control.quiet, control.resume, control.drain, control.restart, control.concurrency, control.stacks):
+    app.command()(command)
+
+
 @app.command()
 def stop(
+    *,
+    workers: control.Workers = None,
+    host: control.Host = None,
+    version: control.Version = None,
+    everyone: control.Everyone = False,
     now: Annotated[bool, typer.Option("--now", help="Release running jobs at once; no attempt is used.")] = False,
     finish: Annotated[bool, typer.Option("--finish", help="Wait for running jobs without a time limit.")] = False,
     wait: Annotated[bool, typer.Option(help="Return only when the workers have exited.")] = True,
+    timeout: control.Timeout = None,
     url: options.Url = None,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Stop this store's workers on this machine, gracefully."""
+    """Stop this store's workers on this machine, gracefully; or the named ones, on any machine."""
+    targets = control.Targets(workers, host, version, everyone, timeout)
+    if targets.given:
+        if finish:
+            raise ConfigError("--finish is for the workers of this machine: use `holdfast worker drain` instead")
+        control.send("stop", targets, url, as_json=as_json, now=now)
+        return
     from ..worker import state
 
     holdfast = make_app(url)
@@ -183,15 +200,17 @@ def list_workers(url: options.Url = None, as_json: options.AsJson = False, watch
                     one.node,
                     one.pid,
                     one.kind,
+                    one.state if one.kind == "worker" else "",
                     ", ".join(one.queues),
                     f"{len(one.jobs)}/{one.slots or len(one.jobs)}",
                     ", ".join(one.jobs),
                     moment(one.started_at),
                     f"{one.last_heartbeat:.0f} s ago",
+                    one.id,
                 )
                 for one in workers
             ]
-            columns = ("Node", "PID", "Kind", "Queues", "Busy", "Jobs", "Since", "Last Heartbeat")
+            columns = ("Node", "PID", "Kind", "State", "Queues", "Busy", "Jobs", "Since", "Last Heartbeat", "ID")
             table("Workers", columns, rows, keep=("Node", "PID"))
 
     watching(url, refresh, watch=watch, as_json=as_json)

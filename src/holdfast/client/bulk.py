@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Unpack
 
 import msgspec
 
@@ -15,14 +16,17 @@ from ..core.validation import (
     checked_limit,
     checked_name,
     checked_new_task,
+    checked_rate,
     checked_seconds,
     checked_text,
 )
 from ..core.writes import Writes
 from ..views import job_view, moment, states_named
-from .bulk_change import ACTIONS, BulkChange, Changed, OnProgress
+from .audited import audited
+from .bulk_change import ACTIONS, BulkChange, BulkOptions, Changed, OnProgress
 from .claims import ManualClaims
 from .operations import OperatedFlows, Operations
+from .pauses import Pause, active_pauses
 from .runtime import Runtime, on_app_loop
 from .search import CHUNK, WINDOW, Filter, Search, SearchResult, Sought, named, reading_from, search, where_of
 from .session import Session
@@ -59,6 +63,11 @@ class Bulk:
         self._flows = flows
 
     @on_app_loop
+    async def paused_tasks(self, session: Session) -> list[Pause]:
+        """The active pauses of tasks, by name; `app.stats` has those of queues."""
+        return await active_pauses(session.store)
+
+    @on_app_loop
     async def search(self, session: Session, wanted: Filter, *, limit: int = 50, cursor: str | None = None) -> Search:
         """The jobs that match, newest first, among the next 10,000; the cursor continues from there.
 
@@ -90,6 +99,7 @@ class Bulk:
             if cursor is None or looked >= COUNTED:
                 return Count(count, cursor is None, looked, until, cursor)
 
+    @audited("bulk.change")
     @on_app_loop
     async def change(
         self,
@@ -100,18 +110,26 @@ class Bulk:
         ids: Sequence[str] = (),
         all: bool = False,  # noqa: A002  # the field of the HTTP API
         to: str | None = None,
+        rate: float | str | None = None,
+        spaced: int = 0,
         cursor: str | None = None,
         dry_run: bool = False,
     ) -> Changed:
         """Cancel, retry, move or delete the jobs of these ids, or one step of all that match; the cursor continues.
 
         A move gives waiting and dead jobs the task `to`. A filter with nothing but `until` matches every job, and needs
-        `all`. `dry_run`: count the matches, and change nothing.
+        `all`. `rate`: retried jobs become due at this rate, as in `retry_dead`; `spaced` is how many the earlier steps
+        have retried. `dry_run`: count the matches, and change nothing.
         """
         if action not in ACTIONS:
             raise InvalidJob(f"the action must be one of {', '.join(ACTIONS)}, not {action!r:.100}")
         if (action == "move") != (to is not None):
             raise InvalidJob("give to=, the name of the new task, with the action 'move' and with no other")
+        if rate is not None and action != "retry":
+            raise InvalidJob("rate= needs the action 'retry'")
+        if type(spaced) is not int or spaced < 0:
+            raise InvalidJob(f"spaced= must be the number of jobs retried so far, not {spaced!r:.100}")
+        spacing = 0.0 if rate is None else 1 / checked_rate(rate)
         if isinstance(ids, str) or not isinstance(ids, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidJob(f"ids= must be a list of ids, not {ids!r:.100}")
         if wanted is None and all and not ids:
@@ -121,7 +139,7 @@ class Bulk:
         if len(ids) > CHANGE_LIMIT:
             raise InvalidJob(f"at most {CHANGE_LIMIT} ids at once, not {len(ids)}: split the list")
         task = "" if to is None else checked_new_task(to)
-        change = self._begin(session, action, to=task)
+        change = self._begin(session, action, to=task, spacing=spacing, spaced=spaced)
         if wanted is None:
             records = await session.store.get(list(dict.fromkeys(checked_text(id, "an id") for id in ids)))
             found = SearchResult([record for record in records if record is not None], None, len(records), None)
@@ -133,7 +151,7 @@ class Bulk:
             if all and not sought.everything:
                 raise InvalidJob("give either a filter that restricts the jobs, or all=, not both")
             found = await _look(session, sought, cursor, CHANGE_LIMIT, WINDOW)
-            change = self._begin(session, action, sought.where.states, task)
+            change = self._begin(session, action, states=sought.where.states, to=task, spacing=spacing, spaced=spaced)
         tally = change.tally
         tally.matched, tally.looked = len(found.records), found.looked
         if dry_run:
@@ -150,18 +168,30 @@ class Bulk:
             await change.page(records, writes)
         return tally.seen(found.cursor)
 
+    @audited("bulk.retry_dead")
     @on_app_loop
     async def retry_dead(
-        self, session: Session, *, queue: str | None = None, dry_run: bool = False, progress: OnProgress | None = None
+        self,
+        session: Session,
+        *,
+        queue: str | None = None,
+        rate: float | str | None = None,
+        dry_run: bool = False,
+        progress: OnProgress | None = None,
     ) -> int:
         """Retry every job that is dead now, from attempt 0; returns how many. `dry_run`: how many are dead.
 
-        After an interruption, the same call continues with those that are still dead.
+        `rate`: jobs per second, or text such as "100/s": all are scheduled now, and become due one after the other;
+        jobs of flows are due at once. After an interruption, the same call continues with those that are still dead.
         """
+        spacing = 0.0 if rate is None else 1 / checked_rate(rate)
         where = where_of((State.DEAD,), queue, None, None)
         writes = Writes("the retry of the dead jobs", "call retry_dead again to retry the jobs that are still dead")
-        return await self._begin(session, "retry").all(where, writes, dry_run=dry_run, progress=progress)
+        return await self._begin(session, "retry", spacing=spacing).all(
+            where, writes, dry_run=dry_run, progress=progress
+        )
 
+    @audited("bulk.purge")
     @on_app_loop
     async def purge(
         self,
@@ -191,6 +221,7 @@ class Bulk:
         writes = Writes("the purge", "call purge again to delete the rest")
         return await self._begin(session, "delete").all(where, writes, dry_run=dry_run, progress=progress)
 
+    @audited("bulk.move")
     @on_app_loop
     async def move(
         self,
@@ -210,9 +241,10 @@ class Bulk:
         states = (*sorted(WAITING), State.DEAD)
         where = where_of(states, queue, checked_name(task, "task"), None)
         writes = Writes("the move", "call move again to move the rest")
-        change = self._begin(session, "move", states, checked_new_task(to))
+        change = self._begin(session, "move", states=states, to=checked_new_task(to))
         return await change.all(where, writes, dry_run=dry_run, progress=progress)
 
+    @audited("bulk.recover")
     async def recover(self) -> int:
         """Settle the claims whose lease has expired, so that the jobs run again; returns how many.
 
@@ -220,9 +252,9 @@ class Bulk:
         """
         return await self._claims.recover()
 
-    def _begin(self, session: Session, action: str, states: tuple[str, ...] = (), to: str = "") -> BulkChange:
+    def _begin(self, session: Session, action: str, **options: Unpack[BulkOptions]) -> BulkChange:
         operations, flows, events = self._operations, self._flows(), self._runtime.events
-        return BulkChange(session, action, operations=operations, flows=flows, events=events, states=states, to=to)
+        return BulkChange(session, action, operations=operations, flows=flows, events=events, **options)
 
 
 async def _look(session: Session, sought: Sought, cursor: str | None, limit: int, window: int) -> SearchResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypedDict, Unpack
 
 import msgspec
 
@@ -15,6 +16,7 @@ from ..core.errors import InvalidJob, InvalidState, JobNotFound, StoreUnavailabl
 from ..core.job import TERMINAL, Record
 from ..core.operations import Change, Where
 from ..core.writes import Writes
+from ..observe.actors import note_changed
 from ..observe.events import Events
 from ..store.group_commit import PAGE
 from .operations import TRIES, OperatedFlows, Operations
@@ -77,11 +79,21 @@ class Tally:
         return Changed(self.matched, self.changed, skipped, self.looked, cursor, dict(self.reasons))
 
 
-class BulkChange:
-    """A running bulk operation. `states`: if any are given, only jobs that are still in one of them are changed.
+class BulkOptions(TypedDict, total=False):
+    """The options of one kind of bulk operation."""
 
-    `to`: the task that a move gives them.
-    """
+    states: tuple[str, ...]
+    """If any are given, only jobs that are still in one of them are changed."""
+    to: str
+    """The task that a move gives them."""
+    spacing: float
+    """Seconds between the due times of two retried jobs."""
+    spaced: int
+    """How many jobs an earlier step has retried."""
+
+
+class BulkChange:
+    """A running bulk operation."""
 
     def __init__(
         self,
@@ -91,16 +103,17 @@ class BulkChange:
         operations: Operations,
         flows: OperatedFlows,
         events: Events,
-        states: tuple[str, ...] = (),
-        to: str = "",
+        **options: Unpack[BulkOptions],
     ) -> None:
         self._session = session
         self._action = action
         self._operations = operations
         self._flows = flows
         self._events = events
-        self._states = states
-        self._to = to
+        self._states = options.get("states", ())
+        self._to = options.get("to", "")
+        self._spacing = options.get("spacing", 0.0)
+        self._spaced = options.get("spaced", 0)
         self.tally = Tally(ACTIONS[action])
 
     async def all(self, where: Where, writes: Writes, *, dry_run: bool, progress: OnProgress | None) -> int:
@@ -177,10 +190,26 @@ class BulkChange:
             if done < len(ids):
                 tally.skip("state", number=len(ids) - done)
 
+    def _decision(self) -> Callable[[Record], Change | None]:
+        action = self._action
+        if action == "cancel":
+            return partial(lifecycle.cancel, rules=self._session.rules)
+        if action == "move":
+            return partial(lifecycle.move, task=self._to)
+        if action == "retry":
+            return self._retry if self._spacing else lifecycle.retry
+        return lifecycle.delete
+
+    def _retry(self, record: Record) -> Change:
+        """Retries a job at its place in the rate. A place is not used twice, also if the change is rejected."""
+        change = lifecycle.retry(record, self._spaced * self._spacing)
+        self._spaced += 1
+        return change
+
     async def _plain(self, records: Sequence[Record], writes: Writes) -> list[str]:
         """Change these jobs in one commit; a job that changed since it was read is read and decided again."""
         session, action, tally, states = self._session, self._action, self.tally, self._states
-        decide, changed = _decision(action, session, self._to), list[str]()
+        decide, changed = self._decision(), list[str]()
         for _ in range(TRIES):
             wanted: list[tuple[Record, Change]] = []
             for record in records:
@@ -201,11 +230,12 @@ class BulkChange:
             if not wanted:
                 return changed
             moved: list[str] = []
-            for (record, change), done in zip(wanted, await _commit(session, wanted, tally), strict=True):
+            for (record, change), done in zip(wanted, await commit_changes(session, wanted, tally), strict=True):
                 if done:
                     tally.changed += 1
                     writes.made += 1
                     changed.append(record.id)
+                    note_changed(record)
                     self._events.changed(record, change)
                 elif done is not None:
                     moved.append(record.id)
@@ -248,7 +278,7 @@ async def _retried_by_flow(session: Session, flows: dict[str, list[Record]]) -> 
     return {flow: members for flow, members in ended.items() if members}
 
 
-async def _commit(session: Session, wanted: Sequence[tuple[Record, Change]], tally: Tally) -> list[bool | None]:
+async def commit_changes(session: Session, wanted: Sequence[tuple[Record, Change]], tally: Tally) -> list[bool | None]:
     """Write changes in one commit; None for a change that this caller may not make, which affects no other."""
     try:
         return [*await session.commit.change([change for _, change in wanted])]
@@ -257,12 +287,4 @@ async def _commit(session: Session, wanted: Sequence[tuple[Record, Change]], tal
             tally.skip("refused", error, job=f"job {wanted[0][0].id}")
             return [None]
     half = len(wanted) // 2
-    return [*await _commit(session, wanted[:half], tally), *await _commit(session, wanted[half:], tally)]
-
-
-def _decision(action: str, session: Session, to: str) -> Callable[[Record], Change | None]:
-    if action == "cancel":
-        return partial(lifecycle.cancel, rules=session.rules)
-    if action == "move":
-        return partial(lifecycle.move, task=to)
-    return lifecycle.retry if action == "retry" else lifecycle.delete
+    return [*await commit_changes(session, wanted[:half], tally), *await commit_changes(session, wanted[half:], tally)]

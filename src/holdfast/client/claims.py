@@ -32,6 +32,7 @@ from ..core.validation import (
 from ..tasks.registry import Registry
 from ..version import __version__
 from ..views import Job, job_view
+from .audited import audited
 from .heartbeat import Heartbeat
 from .process_identity import own_process
 from .runtime import Runtime, on_app_loop, unless_delivered
@@ -206,7 +207,8 @@ def new_holder(
     """A holder with a unique id."""
     node, pid = socket.gethostname(), os.getpid()
     name = f"{node}:{pid}:{session.entropy.token():x}"
-    return Holder(name, lease, kind, node, pid, queues, tasks, slots, __version__, session.clock.now(), process)
+    release, now = session.settings.release, session.clock.now()
+    return Holder(name, lease, kind, node, pid, queues, tasks, slots, __version__, now, process, release=release)
 
 
 def _give_back(_: ManualClaims, session: Session, claims: list[Claim]) -> None:
@@ -400,6 +402,7 @@ class ManualClaims:
         limit = (await self.opened()).settings.max_payload
         return self._registry.encode_result(record, result), limit
 
+    @audited("mark_failed")
     @on_app_loop
     async def mark_failed(self, session: Session, id: str, error: str | BaseException) -> None:
         """For a monitor that knows that a run is lost: end its claim as failed, as its worker would have."""

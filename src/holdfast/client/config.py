@@ -8,8 +8,11 @@ import msgspec
 
 from ..core.settings import ALIASES, SAME, parse_stored, stored_name
 from ..core.writes import Writes
+from ..observe.actors import note_before
 from ..store.worker_writes import RecordKind, WorkerWrites
+from .audited import audited
 from .records import Records
+from .runtime import Runtime
 from .session import readable
 
 WRITES = WorkerWrites(records=(RecordKind("config"),))
@@ -18,12 +21,15 @@ WRITES = WorkerWrites(records=(RecordKind("config"),))
 class Config:
     """`max_retries`, `backoff_base`, … in the store, below the environment and above the defaults."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, runtime: Runtime, records: Records) -> None:
+        self._runtime = runtime
         self._records = records
 
+    @audited("config.set", shown=("value",))
     async def set(self, name: str, value: Any) -> tuple[str, Any]:
         """Store a setting; returns the name and value as stored."""
         key, checked = parse_stored(name, value)
+        note_before(value=(await self.list()).get(key))
         with Writes(f"setting {key}", "set it again") as writes:
             await self._records.put("config", key, msgspec.json.encode(checked))
             writes.made += 1
@@ -37,11 +43,13 @@ class Config:
         key, kept = stored_name(name), await self.list()
         return next((kept[name] for name in (key, *_aliases(key)) if name in kept), None)
 
+    @audited("config.unset")
     async def unset(self, name: str) -> bool:
         """Remove a stored setting; False if it was not set."""
         key, kept = stored_name(name), await self._records.all("config")
         if not any(one in kept for one in (key, *_aliases(key))):
             return False
+        note_before(value=readable(kept).get(key))
         with Writes(f"the removal of setting {key}", "remove it again") as writes:
             for one in (key, *_aliases(key)):
                 await self._records.put("config", one, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from functools import partial
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar, Unpack, cast
 
 import msgspec
@@ -21,7 +22,7 @@ from ..core.errors import (
     QueueFull,
 )
 from ..core.follow_ups import made_from
-from ..core.internal import FollowUp, Internal, added, write
+from ..core.internal import TIMES, FollowUp, Internal, added, write
 from ..core.job import LimitKey, NewJob
 from ..core.operations import Inserted
 from ..core.settings import Settings
@@ -161,9 +162,9 @@ class Enqueue:
         """The checked job of a call; nothing is stored yet. `holes`: it takes results of other jobs."""
         codec = "json" if task.codec is None else name_of_codec(task.codec)
         payload = task.encode_open(args, kwargs) if holes else task.encode(args, kwargs)
-        return self._make(settings, task.name, payload, codec, options)
+        return self.make(settings, task.name, payload, codec, options)
 
-    def _make(self, settings: Settings, name: str, payload: bytes, codec: str, options: Options) -> NewJob:
+    def make(self, settings: Settings, name: str, payload: bytes, codec: str, options: Options) -> NewJob:
         if len(payload) > settings.max_payload:
             raise PayloadTooLarge(
                 f"task {name!r}: a payload of {len(payload)} bytes is over max_payload ({settings.max_payload}); "
@@ -179,11 +180,11 @@ class Enqueue:
                 f"task {name!r}: unique={options.window:g} s is longer than the setting key_retention"
                 f" ({settings.key_retention:g} s); use a shorter time, or raise key_retention"
             )
-        if options.expires_at is not None and options.expires_at <= self._runtime.clock.now():
-            raise InvalidJob(
-                f"task {name!r}: expires={moment(options.expires_at)} is in the past, so the job was not stored; use a"
-                " later time"
-            )
+        for option, at in (("expires", options.expires_at), ("deadline", options.deadline_at)):
+            if at is not None and at <= self._runtime.clock.now():
+                raise InvalidJob(
+                    f"task {name!r}: {option}={moment(at)} is in the past, so the job was not stored; use a later time"
+                )
         runtime = self._runtime
         id, key, attempts, unique = options.id, options.key, options.max_attempts, options.unique
         if unique is not None:
@@ -240,7 +241,7 @@ class Enqueue:
         except InvalidJob as error:
             raise InvalidJob(f"{option}= of job {id!r}: the argument is the id of the job, but {error}") from None
         plain = msgspec.structs.replace(options, unique=None, window=0.0)
-        return made_from(self._make(settings, task.name, payload, "json", plain))
+        return made_from(self.make(settings, task.name, payload, "json", plain))
 
     def _limit_key(self, name: str, payload: bytes, codec: str, options: Options) -> LimitKey | None:
         """The limit key of a job: from the limit of its call, else of its task, else of its queue, else None."""
@@ -427,7 +428,7 @@ class Enqueue:
         data = bytes(payload)
         if json:
             check_json(data, f"task {name!r:.150}: the payload")
-        return self._make(settings, checked_name(name, "task"), data, "json" if json else "bytes", options)
+        return self.make(settings, checked_name(name, "task"), data, "json" if json else "bytes", options)
 
 
 def _no_transaction() -> None:
@@ -440,10 +441,13 @@ def _or_raise(id: str | HoldfastError) -> str:
     return id
 
 
+_times = attrgetter(*TIMES)
+_NO_TIMES = (None,) * len(TIMES)
+
+
 def _extra(options: Options) -> bytes | None:
-    if options.expires_in is None and options.expires_at is None:
-        return None
-    return write(Internal(expires_at=options.expires_at, expires_in=options.expires_in))
+    times = _times(options)
+    return None if times == _NO_TIMES else write(Internal(**dict(zip(TIMES, times, strict=True))))
 
 
 def _fingerprint(name: str, payload: bytes = b"", codec: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -70,7 +71,7 @@ class Errors(msgspec.Struct, frozen=True):
     back_to: datetime | None
     """When the oldest of the read jobs was enqueued."""
     cursor: str | None = None
-    """Of dead jobs: continues with the next 10,000; None: there are no more."""
+    """Of dead jobs: continues with the next 5,000; None: there are no more."""
 
 
 def fault(record: Record) -> Fault | None:
@@ -78,12 +79,23 @@ def fault(record: Record) -> Fault | None:
     if record.state == State.CANCELLED:
         return None
     last = _last(record)
-    if last is None or not last.error:
+    return None if last is None else fault_of(record.task, last)
+
+
+def fault_of(task: str, attempt: Attempt) -> Fault | None:
+    """The error of an attempt of a job of this task; None: it has none."""
+    if not attempt.error:
         return None
-    line = _first_line(last.error)
+    line = _first_line(attempt.error)
+    pattern, digest = _marks(task, line)
+    return Fault(digest, pattern, line, attempt.ended_at)
+
+
+@lru_cache(maxsize=10_000)
+def _marks(task: str, line: str) -> tuple[str, str]:
+    """The pattern and the fingerprint; remembered, because a dashboard groups the same jobs again and again."""
     pattern = masked(line)
-    digest = hashlib.blake2b(f"{record.task}\0{pattern}".encode(errors="replace"), digest_size=6).hexdigest()
-    return Fault(digest, pattern, line, last.ended_at)
+    return pattern, hashlib.blake2b(f"{task}\0{pattern}".encode(errors="replace"), digest_size=6).hexdigest()
 
 
 class Groups:

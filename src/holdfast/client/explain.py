@@ -136,6 +136,9 @@ def why(
             if limit > now
             else f"it expired at {_time(limit)}, and is cancelled when it is next claimed"
         )
+    if state not in TERMINAL and (end := extra.deadline(record)) is not None:
+        passed = f"its deadline passed at {_time(end)}, and it is dead when it is next claimed"
+        details.append(f"it is dead if it has not ended before its deadline at {_time(end)}" if end > now else passed)
     return Explanation(record.id, str(state), reason, tuple(details))
 
 

@@ -16,17 +16,21 @@ from ..core.operations import HeartbeatReply, Holder
 from ..observe.outages import Outages
 from ..store.notify import wait_for
 from ..store.protocol import Store
+from .process_usage import ProcessUsage
 
 T = TypeVar("T")
 SHORTEST_PATIENCE = 5.0
 """Seconds. The minimum timeout of a heartbeat, which is otherwise a third of the lease."""
+SERVE_SECONDS = 2.0
+"""Seconds for which the last requests are served when the heartbeat stops."""
 
 
 class Heartbeat:
     """Sends a heartbeat every third of the lease, and retries soon after a failure, until it is stopped.
 
     `before()` is called on the heartbeat's thread ahead of each heartbeat; its result is passed to `after`, which
-    returns whether to continue. `failed()` is called there after a failed heartbeat.
+    returns whether to continue. `failed()` is called there after a failed heartbeat. `serve(store)` runs there after
+    each heartbeat, and does not delay the next one.
     """
 
     def __init__(
@@ -38,9 +42,14 @@ class Heartbeat:
         failed: Callable[[], None],
         *,
         outages: Outages,
+        serve: Callable[[Store], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
-        self._holder = holder
+        self.holder = self.sent = holder
+        """`sent`: with the last measured CPU and memory."""
+        self._serve = serve
+        self._serving: asyncio.Task[None] | None = None
+        self._serve_again = False
         self._before = before
         self._after = after
         self._failed = failed
@@ -56,7 +65,7 @@ class Heartbeat:
         self._started.wait()
         if self._loop is None:
             raise StoreUnavailable(
-                f"the heartbeat of {self._holder.id} could not start: this process has no free file descriptor; raise"
+                f"the heartbeat of {self.holder.id} could not start: this process has no free file descriptor; raise"
                 " `ulimit -n`"
             )
 
@@ -93,28 +102,29 @@ class Heartbeat:
 
     async def _answer(self, call: Awaitable[T]) -> T:
         """The answer of the store, in time for another try before the lease expires."""
-        patience = max(self._holder.lease / 3, SHORTEST_PATIENCE)
+        patience = max(self.holder.lease / 3, SHORTEST_PATIENCE)
         try:
             async with asyncio.timeout(patience):
                 return await call
         except TimeoutError:
             raise StoreUnavailable(
-                f"the {self._store.name} store did not answer the heartbeat of {self._holder.id} within {patience:g} s;"
+                f"the {self._store.name} store did not answer the heartbeat of {self.holder.id} within {patience:g} s;"
                 " check the store and the network"
             ) from None
 
     async def _live(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._started.set()
-        opened = False
+        opened, usage = False, ProcessUsage()
         while not self._stopping:
-            pause = self._holder.lease / 3
+            pause = self.holder.lease / 3
             try:
                 if not opened:
                     await self._answer(self._store.open())
                     opened = True
                 known = self._before()
-                (heartbeat,) = await self._answer(self._store.heartbeat([self._holder]))
+                self.sent = usage.measured(self.holder)
+                (heartbeat,) = await self._answer(self._store.heartbeat([self.sent]))
             except Exception as error:  # noqa: BLE001  # no error may stop the heartbeat while there are claims
                 self._failed()
                 self._outages.failed("heartbeat", error)
@@ -124,6 +134,33 @@ class Heartbeat:
                 self._outages.worked("heartbeat")
                 if not self._after(known, heartbeat):
                     break
+                self._begin_serving()
             await wait_for(self._wake, pause)
+        if (serving := self._serving) is not None:
+            await asyncio.wait([serving], timeout=SERVE_SECONDS)
+            serving.cancel()
         if opened:
             await self._store.close()
+
+    def _begin_serving(self) -> None:
+        if self._serve is None:
+            return
+        if self._serving is not None:
+            self._serve_again = True  # what has just arrived may not be in its read
+            return
+        self._serving = asyncio.ensure_future(self._serve_in_time())
+        self._serving.add_done_callback(self._served)
+
+    async def _serve_in_time(self) -> None:
+        assert self._serve is not None
+        await self._answer(self._serve(self._store))
+
+    def _served(self, serving: asyncio.Task[None]) -> None:
+        self._serving = None
+        if not serving.cancelled() and (error := serving.exception()) is not None:
+            self._outages.failed("control", error)
+        elif not serving.cancelled():
+            self._outages.worked("control")
+        if self._serve_again:
+            self._serve_again = False
+            self._wake.set()

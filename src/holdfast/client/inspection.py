@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import msgspec
 
+from ..core.errors import InvalidJob
 from ..core.job import State
 from ..core.operations import Holder, QueueStats
 from ..core.validation import checked_cursor, checked_limit
@@ -18,6 +19,7 @@ from .session import Session
 
 if TYPE_CHECKING:
     from .explain import Explanation
+    from .reasons import Reasons
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -90,10 +92,22 @@ class Inspection:
         seen = [worker_info(one) for one in holders if one.alive and (one.jobs or one.holder.kind == "worker")]
         return sorted(seen, key=lambda one: (one.node, one.pid, one.id))
 
+    @overload
+    async def explain(self, id: str) -> Explanation: ...
+    @overload
+    async def explain(self, id: None = None, *, queue: str | None = None) -> Reasons: ...
     @on_app_loop
-    async def explain(self, session: Session, id: str) -> Explanation:
-        """Why a job is not running, as text."""
-        from .explain import explain  # late: few programs ask
+    async def explain(
+        self, session: Session, id: str | None = None, *, queue: str | None = None
+    ) -> Explanation | Reasons:
+        """Why a job is not running; without an id: why the jobs of a queue, or of the whole store, wait."""
+        if id is None:
+            from .reasons import reasons  # late: few programs ask
+
+            return await reasons(session, queue)
+        if queue is not None:
+            raise InvalidJob("explain() takes a job's id or queue=, not both; leave one out")
+        from .explain import explain  # late, as above
 
         return await explain(session, id)
 

@@ -6,21 +6,25 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from ..codec.meta import checked_meta
 from ..core import internal as extra
 from ..core import lifecycle
+from ..core.clock import moment
 from ..core.damage import damage_of
 from ..core.errors import InvalidJob, InvalidState, StoreUnavailable
 from ..core.job import TERMINAL, Record
 from ..core.operations import Change, Where
 from ..core.validation import checked_name
 from ..core.writes import Writes
+from ..observe.actors import note_before, note_changed, note_left
 from ..store.protocol import records_of
 from ..tasks.registry import Registry
 from ..views import Job, job_view
 from . import signals, unique
-from .pauses import KIND as PAUSES
-from .pauses import Pause, checked_pause, read
+from .audited import audited
+from .pauses import active_pauses, checked_pause
 from .runtime import Runtime, on_app_loop
 from .session import Session
 
@@ -66,18 +70,20 @@ class Operations:
         self._flows = flows
         self._is_scheduled = is_scheduled
 
+    @audited("cancel")
     @on_app_loop
     async def cancel(self, session: Session, id: str) -> bool:
         """Cancel a waiting job, ask a running one to stop; False if it had ended. For a flow: all of its jobs."""
         record = await session.record(id)
         if extra.is_flow(record):
             return await self._flows().cancel(id)
-        if await self._change(session, id, lambda record: lifecycle.cancel(record, session.rules)):
+        if await self.change(session, id, lambda record: lifecycle.cancel(record, session.rules)):
             if extra.flow_of(record) is not None:
                 await self._flows().process_now([id])
             return True
         return (await session.record(id)).cancel  # already requested, and not ended
 
+    @audited("retry")
     @on_app_loop
     async def retry(self, session: Session, id: str) -> Job:
         """Run an ended job again, from attempt 0, keeping its history; or a waiting one at once.
@@ -96,10 +102,11 @@ class Operations:
             if flow is not None and (flow == id or (record.state in TERMINAL and await _kept(session, flow))):
                 await self._flows().retry(flow, None if flow == id else [id])
             else:
-                await self._change(session, id, lifecycle.retry)
+                await self.change(session, id, lifecycle.retry)
             writes.made += 1
             return job_view(await session.record(id))
 
+    @audited("delete")
     @on_app_loop
     async def delete(self, session: Session, id: str) -> None:
         """Delete a job that is not running and whose flow, if any, has ended. For a flow: all of its jobs."""
@@ -112,7 +119,7 @@ class Operations:
             await self._flows().delete(record)
             self._runtime.events.changed(record, lifecycle.delete(record))
         else:
-            await self._change(session, id, lifecycle.delete)
+            await self.change(session, id, lifecycle.delete)
 
     async def needed(self, session: Session, records: Sequence[Record]) -> set[str]:
         """Those of the given jobs that a flow may still need."""
@@ -125,11 +132,12 @@ class Operations:
             over |= gone - await self._flows().in_the_making()
         return {id for id, flow in flows.items() if flow is not None and flow not in over}
 
+    @audited("update_meta")
     @on_app_loop
     async def update_meta(self, session: Session, id: str, meta: Mapping[str, Any]) -> None:
         """Merge into the meta of a job that has not ended."""
         added = checked_meta(meta)
-        await self._change(session, id, lambda record: lifecycle.update_meta(record, added))
+        await self.change(session, id, lambda record: lifecycle.update_meta(record, added))
 
     @on_app_loop
     async def signal(self, session: Session, name: str, value: Any = None) -> int:
@@ -139,7 +147,10 @@ class Operations:
         """
         return await signals.send(session, name, value)
 
-    async def _change(self, session: Session, id: str, decide: Callable[[Record], Change | None]) -> bool:
+    async def change(
+        self, session: Session, id: str, decide: Callable[[Record], Change | None], *, edited: bool = False
+    ) -> bool:
+        """Change a job as `decide` says, again if it has changed meanwhile; False if it decides for no change."""
         for _ in range(TRIES):
             record = await session.record(id)
             change = decide(record)
@@ -150,11 +161,15 @@ class Operations:
                 if failed:
                     failed[id].add_note(f"job {id!r} was not changed, because its follow-up could not be stored")
                     raise failed[id]
+            due = moment(record.run_at)
+            note_before(state=record.state, run_at=due, queue=record.queue, priority=record.priority)
             if (await session.commit.change([change]))[0]:
-                self._runtime.events.changed(record, change)
+                note_changed(record)
+                self._runtime.events.changed(record, change, edited=edited)
                 return True
         raise StoreUnavailable(f"job {id!r} changed during each of {TRIES} tries; nothing was written: try again")
 
+    @audited("pause")
     @on_app_loop
     async def pause(
         self,
@@ -174,11 +189,15 @@ class Operations:
         if named == "queue":
             name = checked_name(queue, "queue")
             known = await self._is_known(session, Where(queue=name))
-            await session.store.put_record("pause", name, b"true")
+            note_before(paused=name in await records_of(session.store, "pause"))
+            written = msgspec.json.encode({"id": session.entropy.token()})  # which pause it is, for undo
+            await session.store.put_record("pause", name, written)
         else:
             pause = checked_pause(task, where)
             name, known = pause.task, await self._is_known(session, Where(task=pause.task))
-            await session.task_pauses.set(pause)
+            note_before(paused=pause.name in (paused.name for paused in await active_pauses(session.store)))
+            written = await session.task_pauses.set(pause)
+        note_left(written)
         if not known:
             logger.warning(
                 "%s %r is paused, but no job, worker, schedule or task of this app uses it: check the spelling",
@@ -203,6 +222,7 @@ class Operations:
             return True
         return await self._is_scheduled(session, where)
 
+    @audited("resume")
     @on_app_loop
     async def resume(
         self,
@@ -214,16 +234,14 @@ class Operations:
     ) -> bool:
         """Lift a pause, named as it was set. False if nothing of that name was paused."""
         if _named(queue, task, where) == "task":
-            return await session.task_pauses.lift(checked_pause(task, where))
+            pause = checked_pause(task, where)
+            note_before(paused=pause.name in (paused.name for paused in await active_pauses(session.store)))
+            return await session.task_pauses.lift(pause)
         name = checked_name(queue, "queue")
         paused = name in await records_of(session.store, "pause")
+        note_before(paused=paused)
         await session.store.put_record("pause", name, None)
         return paused
-
-    @on_app_loop
-    async def paused_tasks(self, session: Session) -> list[Pause]:
-        """The active pauses of tasks, by name; `stats` has those of queues."""
-        return [pause for pause in read(await records_of(session.store, PAUSES)) if pause.resumed_at is None]
 
 
 async def _kept(session: Session, id: str) -> bool:

@@ -100,6 +100,11 @@ def checked_pause(task: Any, where: Any = None) -> Pause:
     return pause
 
 
+async def active_pauses(store: Store) -> list[Pause]:
+    """The pauses of tasks that are not lifted, by name."""
+    return [pause for pause in read(await records_of(store, KIND)) if pause.resumed_at is None]
+
+
 def read(records: Mapping[str, Versioned]) -> list[Pause]:
     """The pauses in a store's records, including lifted ones; undecodable records are ignored."""
     found: list[Pause] = []
@@ -182,22 +187,25 @@ class TaskPauses:
     def _pause_of(self, record: Record) -> Pause | None:
         return next((pause for pause in self._by_task.get(record.task, ()) if pause.covers(record)), None)
 
-    async def set(self, pause: Pause) -> None:
-        """Have every process defer the jobs of a pause from now on."""
-        since = msgspec.structs.replace(pause, since=await self._store.now())
-        await self._store.put_record(KIND, pause.name, msgspec.json.encode(since))
+    async def set(self, pause: Pause) -> bytes:
+        """Have every process defer the jobs of a pause from now on. Returns the value of its record."""
+        value = msgspec.json.encode(msgspec.structs.replace(pause, since=await self._store.now()))
+        await self._store.put_record(KIND, pause.name, value)
         await self._refresh_soon()
+        return value
 
-    async def lift(self, pause: Pause) -> bool:
+    async def lift(self, pause: Pause, version: int | None = None) -> bool:
         """Lift a pause and release the deferred jobs; False if there was nothing to lift or release.
 
         After the pause is marked as lifted, workers release the jobs that could not be released here.
+        `version`: only if its record still has this version.
         """
         known = [one for one in read(await records_of(self._store, KIND)) if one.name == pause.name]
         if not known:
-            return await self._free(pause)
+            return version is None and await self._free(pause)
         over = msgspec.structs.replace(pause, resumed_at=await self._store.now())
-        await self._store.put_record(KIND, pause.name, msgspec.json.encode(over))
+        if not await self._store.put_record(KIND, pause.name, msgspec.json.encode(over), version):
+            return False
         await self._refresh_soon()
         try:
             freed = await self._free(pause)

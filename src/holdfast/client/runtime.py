@@ -22,6 +22,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from ..core.clock import Clock, Entropy, SystemClock, fresh_entropy
 from ..core.errors import ConfigError, HoldfastError
 from ..core.settings import Settings, combine, from_environment
+from ..observe import meters
 from ..observe.events import Events
 from ..observe.outages import Outages
 from ..store.callers import refuse_caller, refuse_program, running_loop
@@ -219,10 +220,10 @@ class Runtime:
         for end in list(self.before_close):
             await end()
 
-    def close_blocking(self, limit: float | None = None) -> None:
+    def close_blocking(self) -> None:
         """Disconnect, from any thread except the app's own."""
         left = self.disconnect()
-        if left is not None and not left.wait(limit):
+        if left is not None and not left.wait():
             self._discard_store()
 
     # -- where
@@ -332,6 +333,7 @@ class Runtime:
                     await session.store.close()
             session.store.release()  # half open, it would stay bound to a loop that may end
             raise
+        meters.listen(self.events)
         with self._choosing:
             if self._opening is opening:
                 self._session = session

@@ -6,6 +6,7 @@ import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any, cast
 
 import msgspec
 
@@ -23,6 +24,8 @@ WINDOW = 10_000
 """Jobs that one search reads; its cursor continues where it ended."""
 CHUNK = 250
 """Jobs that are read at once: each may have a megabyte."""
+ARGUMENT = re.compile(r"args\.(\w+(?:\.\w+)*):(.*)", re.DOTALL)
+"""A search text that names an argument and its value: `args.customer_id:42`."""
 TEXT_LIMIT = 200
 """Characters of a search text."""
 
@@ -79,7 +82,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
     tag: str | None = None
     text: str | None = None
-    """A part of id, key, task, error or arguments, case-insensitive."""
+    """A part of id, key, task, error or arguments, case-insensitive; or `args.NAME:VALUE`: an argument's value."""
     error: str | None = None
     """The fingerprint of its last error; see `app.errors`."""
     since: datetime | None = None
@@ -113,10 +116,11 @@ class Sought:
         self.where = Where(states_named(given.state), queue, task, checked_filter(given.tag, "tag"))
         self.text = given.text
         self._text = None if not given.text else _checked_text(given.text)
+        self._argument = ARGUMENT.fullmatch((given.text or "").strip())
         self._in_json = None if self._text is None else msgspec.json.encode(self._text).decode()[1:-1]
         self._error = given.error
-        self.since = None if given.since is None else _checked_time(given.since, "since")
-        self._until = None if given.until is None else _checked_time(given.until, "until")
+        self.since = None if given.since is None else checked_time(given.since, "since")
+        self._until = None if given.until is None else checked_time(given.until, "until")
         self.counted = not any((given.task, given.tag, self._text, self._error, given.since, given.until, given.scope))
         """Only by state and queue, which a store can count."""
         self.by_store = not any((self._text, self._error, given.since, given.until, given.scope))
@@ -156,10 +160,26 @@ class Sought:
     def _has_text(self, record: Record) -> bool:
         assert self._text is not None
         assert self._in_json is not None
+        if self._argument is not None:
+            return record.codec == "json" and _has_argument(record.payload, *self._argument.groups())
         words = (record.id, record.key, record.task, record.error)
         if any(word is not None and self._text in word.casefold() for word in words):
             return True
         return record.codec == "json" and self._in_json in record.payload.decode(errors="replace").casefold()
+
+
+def _has_argument(payload: bytes, path: str, wanted: str) -> bool:
+    """Whether an argument, or a value inside it (`order.id`), is this text, number or other JSON value."""
+    try:
+        value = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    for name in path.split("."):
+        if not isinstance(value, dict) or name not in value:
+            return False
+        value = cast("dict[str, Any]", value)[name]
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text.casefold() == wanted.strip().casefold()
 
 
 class SearchResult(msgspec.Struct):
@@ -214,11 +234,11 @@ def _checked_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidJob("the search text must not contain lone surrogates") from None
+        raise InvalidJob("the search text must not contain lone surrogates; correct its encoding") from None
     return text.casefold()
 
 
-def _checked_time(at: datetime, what: str) -> int:
+def checked_time(at: datetime, what: str) -> int:
     if at.tzinfo is None or at.utcoffset() is None:
         raise InvalidJob(f"{what} needs an aware datetime, such as datetime.now(UTC), not {at!r}")
     return micros(at)

@@ -16,7 +16,7 @@ from ..core import damage
 from ..core.clock import Clock, Entropy
 from ..core.errors import ConfigError, HoldfastError, JobNotFound
 from ..core.job import TERMINAL, UNDECODABLE, Record
-from ..core.lifecycle import Outcome, too_late
+from ..core.lifecycle import Outcome, overdue, too_late
 from ..core.operations import HolderInfo, Lost
 from ..core.settings import Settings, combine, from_environment
 from ..core.validation import checked_seconds
@@ -150,6 +150,10 @@ class Session:
         """Ends the processes that jobs of ended workers left on this machine. Set by the worker package."""
         self.signal_hour: tuple[str, float] = ("", -math.inf)
         """The hour of signals that this process has listed last, and when."""
+        self.audited: tuple[int, int] = (-1, -1)
+        """The hour and the second of audit entries that this process has listed last."""
+        self.audited_at = 0
+        """The time of its last audit entry."""
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
         self.watched = WatchedRecords(store)
         """The records that workers read repeatedly."""
@@ -312,11 +316,13 @@ class Session:
 
     def may_start(self, record: Record) -> bool:
         """Whether a claimed job may run; else `refusal` has the outcome of its claim."""
-        return damage.refusal(record) is None and too_late(record) is None and not self.task_pauses.covers(record)
+        late = record.extra is not None and (too_late(record) or overdue(record)) is not None
+        return not late and damage.refusal(record) is None and not self.task_pauses.covers(record)
 
     async def refusal(self, record: Record) -> Outcome:
-        """The outcome of a claim whose job may not run: it is damaged, expired, or paused."""
-        return damage.refusal(record) or too_late(record) or await self.task_pauses.confirm(record)
+        """The outcome of a claim whose job may not run: it is damaged, expired, past its deadline, or paused."""
+        late = too_late(record) or overdue(record)
+        return damage.refusal(record) or late or await self.task_pauses.confirm(record)
 
     # -- reads
 

@@ -26,6 +26,7 @@ from ..codec import encode_value
 from ..core import step_log as steps
 from ..core.clock import MICROS
 from ..core.errors import OutcomeUnknown, PayloadTooLarge, StoreUnavailable
+from ..core.internal import deadline
 from ..core.job import UNDECODABLE, Record, State
 from ..core.operations import Change, Patch, Where
 from ..core.validation import checked_name
@@ -104,7 +105,7 @@ async def send(session: Session, name: str, value: Any) -> int:
             await store.put_record(kind_of(name), str(before), None, kept.version)
             await store.put_record(kind_of_hour(str(before // HOUR)), f"{before}:{name}", None)
     except (StoreUnavailable, OutcomeUnknown) as error:
-        logger.info("signal %s was sent; its old records were not removed, workers will remove them: %s", name, error)
+        logger.info("signal %s was sent; its earlier values were not removed, workers will do it: %s", name, error)
     return woken
 
 
@@ -261,12 +262,13 @@ def _woken(record: Record, name: str, value: bytes | None, now: int) -> Change:
 
 
 def _left_in_peace(record: Record, name: str, now: int) -> Change | None:
-    """From now on only the signal, or its timeout, wakes the job; None if the timeout comes first anyway.
+    """From now on only the signal, its timeout or the job's deadline wakes the job; None if that comes first anyway.
 
     If the timeout has passed, the job resumes without the signal.
     """
     step = steps.read(record.checkpoint).find("signal", name)
-    until = None if step is None else step.until
+    limits = (None if step is None else step.until, deadline(record))
+    until = min((limit for limit in limits if limit is not None), default=None)
     if until is None:
         patch = Patch(state=State.BLOCKED, waiting_for=record.waiting_for)
     elif until <= now:

@@ -19,9 +19,11 @@ from ..core.validation import checked_cursor, checked_seconds
 from ..store.protocol import MINUTE_STATS_KEPT, Versioned, records_of
 from ..store.worker_writes import RecordKind, WorkerWrites
 from ..views import moment
+from .latency import Comparison, Latency, compared, latency
 from .runtime import Runtime, on_app_loop
-from .search import reading_from
+from .search import checked_time, reading_from
 from .session import Session
+from .worker_log import EndedWorker, ended_workers, record_workers
 
 KIND = "depth"
 """The record kind; each record is named after the start of its hour, in seconds."""
@@ -32,6 +34,8 @@ MAX_RECORDED_QUEUES = 100
 """Queues that are recorded, the deepest first."""
 TOTAL = ""
 """The name of the total of all queues in a record; no queue has it."""
+MAX_SPAN = 86400
+"""Seconds that a compared span can have."""
 TRANSITIONS = 1000
 """Default number of transitions that one call returns."""
 
@@ -82,7 +86,17 @@ class Timeseries:
         self, since: timedelta | float, step: timedelta | float = 60, *, by_queue: bool = False
     ) -> list[Rate]:
         """Outcomes of claims over the last `since`, in steps of whole minutes."""
-        return rates(await self.stats_by_minute(since), _checked_step(step), by_queue=by_queue)
+        return rates(await self.stats_by_minute(since), checked_step(step), by_queue=by_queue)
+
+    async def latency(self, since: timedelta | float, step: timedelta | float = 60) -> Latency:
+        """Outcomes, and percentiles of waiting and run times, over the last `since`: by step, queue and task."""
+        return latency(await self.stats_by_minute(since), checked_step(step))
+
+    @on_app_loop
+    async def compare(self, session: Session, start: datetime, end: datetime) -> Comparison:
+        """The same within a span, and as long before and after it, by queue and task. Whole minutes, up to 24 h."""
+        since, until = checked_span(start, end)
+        return compared(await session.store.stats_by_minute(2 * since - until), since, until)
 
     @on_app_loop
     async def depth_by_minute(
@@ -90,7 +104,17 @@ class Timeseries:
     ) -> list[Depth]:
         """Queue depths over the last `since`, as `record_depth` stored them, in steps of whole minutes."""
         start = await _start(session, since)
-        return depths(await records_of(session.store, KIND), start, _checked_step(step))
+        return depths(await records_of(session.store, KIND), start, checked_step(step))
+
+    @on_app_loop
+    async def ended_workers(self, session: Session) -> list[EndedWorker]:
+        """The workers that ended within the last hour, as `record_workers` noticed it, the last ones first."""
+        return await ended_workers(session)
+
+    @on_app_loop
+    async def record_workers(self, session: Session) -> bool:
+        """Record which workers have come and gone; False: none, or another process has recorded it."""
+        return await record_workers(session)
 
     @on_app_loop
     async def record_depth(self, session: Session) -> bool:
@@ -108,7 +132,16 @@ async def _start(session: Session, since: timedelta | float) -> int:
     return await session.store.now() - int(checked_seconds(since, "since") * MICROS)
 
 
-def _checked_step(step: timedelta | float) -> int:
+def checked_span(start: datetime, end: datetime) -> tuple[int, int]:
+    """A span in microseconds, extended to whole minutes."""
+    minute = MINUTE * MICROS
+    since, until = checked_time(start, "start") // minute * minute, -(-checked_time(end, "end") // minute) * minute
+    if not 0 < until - since <= MAX_SPAN * MICROS:
+        raise InvalidJob(f"end must be after start, by at most {MAX_SPAN} seconds")
+    return since, until
+
+
+def checked_step(step: timedelta | float) -> int:
     seconds = int(checked_seconds(step, "step"))
     if seconds < 60 or seconds % 60:
         raise InvalidJob(f"step must be a multiple of 60 seconds, not {seconds} seconds")

@@ -76,9 +76,11 @@ def replacing(found: Record, job: NewJob, now: int, max_delay: float | None) -> 
     if max_delay is not None:
         delay = max(0.0, min(delay, (found.created_at - now) / MICROS + max_delay))
     wanted = extra.read(job.extra)
-    if wanted.expires_in is not None:  # from this call on, not from the first one; never less, whatever clocks say
-        age = max(0.0, (now - found.created_at) / MICROS)
-        wanted = msgspec.structs.replace(wanted, expires_in=wanted.expires_in + age)
+    # From this call on, not from the first one; never less, whatever clocks say.
+    age = max(0.0, (now - found.created_at) / MICROS)
+    for name in ("expires_in", "deadline_in"):
+        if (seconds := getattr(wanted, name)) is not None:
+            wanted = msgspec.structs.replace(wanted, **{name: seconds + age})
     kept = extra.read(found.extra)
     wanted = msgspec.structs.replace(wanted, on_success=kept.on_success, on_dead=kept.on_dead)
     patch = lifecycle.anew(

@@ -22,6 +22,7 @@ from .shape import STAR, Annotations, Injected, Shape, name_of, signature_of
 from .values import (
     encode_value,
     flaw,
+    is_flat,
     not_finite,
     plain_json,
     read,
@@ -198,8 +199,7 @@ class _ByName:
                     fields = tuple(field for field in fields if field is not UNSET)
                 if (
                     fields == args
-                    and flaw(payload) is None
-                    and not_finite(payload, values) is None
+                    and (is_flat(payload, args) or (flaw(payload) is None and not_finite(payload, values) is None))
                     and not (self._untyped and self._needs_care(values))
                 ):
                     return payload
@@ -335,7 +335,10 @@ def _parameter(shape: Shape, name: str, prefix: str = "") -> Parameter:
 def _the_one_parameter(label: str, shape: Shape | None) -> str:
     names = () if shape is None else shape.names
     if shape is None or not names or shape.required not in ((), names[:1]):
-        raise ConfigError(f"{label} must have exactly one parameter besides its context: the whole payload")
+        raise ConfigError(
+            f"{label} has payload=True, so its first parameter after the context gets the whole payload: give it that"
+            " parameter, and no other without a default"
+        )
     return names[0]
 
 

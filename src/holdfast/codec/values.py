@@ -21,6 +21,7 @@ MAX_NESTING = 100
 """Maximum nesting of lists and objects, which every JSON decoder of a worker supports."""
 
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_FLAT = frozenset((str, int, bool, type(None)))
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -154,11 +155,23 @@ def read(decode: Callable[[bytes], Any], data: bytes, what: str) -> Any:
 
 def flaw(payload: bytes) -> str | None:
     """What is invalid in well-formed JSON; None if nothing."""
-    if b"\\u0000" in payload and _NUL.search(payload):
+    if _has_nul(payload):
         return "contains the character \\u0000, which not every store can keep; remove it, or annotate it as bytes"
     if not _shallow(payload):
         return f"is nested deeper than {MAX_NESTING} levels; make it flatter"
     return None
+
+
+def is_flat(payload: bytes, values: Iterable[object]) -> bool:
+    """Whether a long payload is only of text and whole numbers, without NUL: it has no flaw and nothing not finite.
+
+    Searching a megabyte of text for the rest takes three times as long as encoding it.
+    """
+    return len(payload) > MAX_NESTING and _FLAT.issuperset(map(type, values)) and not _has_nul(payload)
+
+
+def _has_nul(payload: bytes) -> bool:
+    return b"\\" in payload and b"\\u0000" in payload and _NUL.search(payload) is not None
 
 
 def _shallow(payload: bytes) -> bool:

@@ -16,9 +16,9 @@ with requires("holdfast.contrib.fastapi", "fastapi", "fastapi", *SERVER):
     from starlette.types import Receive, Scope, Send
 
     from ..http.service import Service
-    from .starlette import lifespan, serving
+    from .starlette import lifespan, serving, stream_response
 
-__all__ = ["HoldfastDep", "dashboard", "get_app", "lifespan"]
+__all__ = ["HoldfastDep", "dashboard", "get_app", "lifespan", "stream_response"]
 
 
 async def get_app(connection: HTTPConnection) -> Holdfast:

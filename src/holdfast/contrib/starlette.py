@@ -15,13 +15,15 @@ from typing import Any
 from ..app import Holdfast, parts_of
 from ..core.errors import SERVER, ConfigError, requires
 from ..http import asgi
+from ..tasks.handle import Handle
 from ..worker.worker import Worker
 
 with requires("holdfast.contrib.starlette", "server", *SERVER):
     from starlette.requests import Request
-    from starlette.responses import Response
+    from starlette.responses import Response, StreamingResponse
     from starlette.types import Lifespan, Receive, Scope, Send, StatefulLifespan, StatelessLifespan
 
+    from ..http import sse
     from ..http.service import Service
 
 logger = logging.getLogger("holdfast")
@@ -84,6 +86,20 @@ def _log_failure(task: asyncio.Task[None]) -> None:
             error,
             exc_info=error,
         )
+
+
+async def stream_response(handle: Handle[Any], request: Request) -> Response:
+    """The chunks that a job emits, as server-sent events: for `EventSource` in a browser, which resumes by itself.
+
+    Events: `chunk`, whose data is a Chunk as JSON, and `end` with the job's `status`; then the page closes its
+    EventSource. Check before that the request may read the job. Raises JobNotFound, and InvalidJob for a wrong
+    Last-Event-ID.
+    """
+    position = sse.resumed_at(request.headers.get("last-event-id"))
+    await sse.checked(handle, position)
+    events = sse.alive(sse.chunk_events(handle, position))
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
 class Dashboard:

@@ -4,6 +4,7 @@ HoldfastError
 ├── InvalidJob            the call is invalid; nothing was stored
 │   └── PayloadTooLarge
 ├── JobNotFound           no such job (it never existed, was deleted, or is past its retention)
+├── WorkerNotFound        no such live worker; no request was sent
 ├── ScheduleNotFound      no schedule with that name
 ├── JobExists             the explicit id is taken
 ├── KeyConflict           the same key, with another task or payload
@@ -51,6 +52,10 @@ class JobNotFound(HoldfastError, LookupError):
     def __init__(self, job_id: str) -> None:
         super().__init__(f"there is no job {job_id!r} in this store: it was deleted, or the id is wrong")
         self.job_id = job_id
+
+
+class WorkerNotFound(HoldfastError, LookupError):
+    """No live worker has this id, or matches; no request was sent."""
 
 
 class ScheduleNotFound(HoldfastError, LookupError):
@@ -168,6 +173,11 @@ class StoreUnavailable(HoldfastError):
     """The store cannot be reached or rejected the write; nothing was written."""
 
     retry_safe = True
+
+    @classmethod
+    def not_open(cls, store: str) -> StoreUnavailable:
+        """The error of a call to a store that is closed."""
+        return cls(f"the store {store} is not open: open the app first (`await app.open()`)")
 
 
 class StoreLost(StoreUnavailable):

@@ -14,6 +14,8 @@ from .job import TERMINAL, Record, State
 from .operations import Change, Patch
 from .waiting import end_of
 
+TASK, QUEUE = "flow", "flows"
+"""Task and queue of a flow's own job, which no worker runs."""
 FlowEnd = Literal["succeeded", "failed", "cancelled", "abandoned"]
 """How a flow ended. `failed`: a job of it is dead or did not run. `abandoned`: it was stored but never started."""
 END_STATE: dict[FlowEnd, State] = {

@@ -10,7 +10,7 @@ from . import internal as extras
 from .internal import FollowUp, Internal
 from .job import NewJob, Record, State
 
-_SHARED = tuple(name for name in FollowUp.__struct_fields__ if name not in ("payload", "expires_at", "expires_in"))
+_SHARED = tuple(name for name in FollowUp.__struct_fields__ if name not in ("payload", *extras.TIMES))
 """The fields that a follow-up and its job share."""
 
 
@@ -18,14 +18,14 @@ def made_from(job: NewJob) -> FollowUp:
     """The follow-up that stores this job."""
     shared, limits = {name: getattr(job, name) for name in _SHARED}, extras.read(job.extra)
     return FollowUp(
-        payload=msgspec.Raw(job.payload), expires_at=limits.expires_at, expires_in=limits.expires_in, **shared
+        payload=msgspec.Raw(job.payload), **shared, **{name: getattr(limits, name) for name in extras.TIMES}
     )
 
 
 def job_of(follow_up: FollowUp, id: str = "", nonce: int = 0, follows: str = "") -> NewJob:
     """The job that a follow-up stores."""
     shared = {name: getattr(follow_up, name) for name in _SHARED}
-    extra = extras.write(Internal(expires_at=follow_up.expires_at, expires_in=follow_up.expires_in))
+    extra = extras.write(Internal(**{name: getattr(follow_up, name) for name in extras.TIMES}))
     payload, meta = bytes(follow_up.payload), {"follows": follows}
     return NewJob(id, payload=payload, nonce=nonce, meta=meta, extra=extra, **shared)
 

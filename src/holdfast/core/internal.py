@@ -29,6 +29,9 @@ class FollowUp(msgspec.Struct, frozen=True, omit_defaults=True):
     limit_key: LimitKey | None = None
     expires_at: int | None = None
     expires_in: float | None = None
+    deadline_at: int | None = None
+    deadline_in: float | None = None
+    stall_timeout: float | None = None
 
 
 class Internal(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,6 +41,12 @@ class Internal(msgspec.Struct, frozen=True, omit_defaults=True):
     """The job expires if it has not started by then."""
     expires_in: float | None = None
     """The same, as seconds after its creation by the store's clock."""
+    deadline_at: int | None = None
+    """The job ends dead unless it has ended otherwise by then."""
+    deadline_in: float | None = None
+    """The same, as seconds after its creation by the store's clock."""
+    stall_timeout: float | None = None
+    """Seconds without progress, output or checkpoint after which a run fails."""
     flow: str | None = None
     """The flow that the job belongs to."""
     after: tuple[tuple[int, str], ...] = ()
@@ -61,6 +70,8 @@ class Internal(msgspec.Struct, frozen=True, omit_defaults=True):
     """Stored when the job is dead."""
 
 
+TIMES = ("expires_at", "expires_in", "deadline_at", "deadline_in", "stall_timeout")
+"""The fields that are times."""
 TIME_LIMIT = 2**60
 """Valid range of times, in microseconds or seconds."""
 ON_DEAD = frozenset({"fail", "ignore", "compensate"})
@@ -85,7 +96,7 @@ def decode(data: bytes) -> Internal:
         found = _decode(data)
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
-    for name in ("expires_at", "expires_in"):
+    for name in TIMES:
         value = getattr(found, name)
         if value is not None and not 0 <= value < TIME_LIMIT:
             raise ValueError(f"{name} is out of range")
@@ -118,6 +129,14 @@ def expires_at(record: Record) -> int | None:
     return found.expires_at if found.expires_in is None else record.created_at + int(found.expires_in * MICROS)
 
 
+def deadline(record: Record) -> int | None:
+    """When the job must have ended, by the store's clock; None: it has no deadline."""
+    if record.extra is None:
+        return None
+    found = read(record.extra)
+    return found.deadline_at if found.deadline_in is None else record.created_at + int(found.deadline_in * MICROS)
+
+
 def is_flow(record: Record) -> bool:
     """Whether it is a flow's own job, which represents the whole flow."""
     return record.extra is not None and read(record.extra).flow == record.id
@@ -140,14 +159,15 @@ def in_flow(record: Record) -> bool:
 
 
 def after_reset(data: bytes | None) -> bytes | None:
-    """`extra` of a job that is run again: without an expiry, and without the reason why it did not run.
+    """`extra` of a job that is run again: without an expiry, a deadline, and the reason why it did not run.
 
     Undecodable data is kept unchanged.
     """
     if data is None:
         return None
     try:
-        return write(msgspec.structs.replace(decode(data), expires_at=None, expires_in=None, not_run=None))
+        cleared = dict.fromkeys(("expires_at", "expires_in", "deadline_at", "deadline_in", "not_run"))
+        return write(msgspec.structs.replace(decode(data), **cleared))
     except ValueError:
         return data
 

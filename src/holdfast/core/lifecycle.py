@@ -62,20 +62,29 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What it waits for, besides its due time."""
     alone: bool = False
     """No other job ran in the process that crashed."""
+    error_type: str | None = None
+    """The class of the exception that ended the run; not stored."""
+
+    @property
+    def error_kind(self) -> str | None:
+        """For traces and metrics, which must not read the text: the class of the exception, else the kind."""
+        return None if self.error is None else self.error_type or self.kind
 
     @staticmethod
     def succeeded(result: bytes | None) -> Outcome:
         return Outcome("succeeded", result)
 
     @staticmethod
-    def failed(error: str, traceback: str | None = None, delay: float | None = None) -> Outcome:
+    def failed(
+        error: str, traceback: str | None = None, delay: float | None = None, *, error_type: str | None = None
+    ) -> Outcome:
         """This attempt failed; the next one follows after the back-off, or after `delay` seconds."""
-        return Outcome("failed", None, shorten(error, ERROR_LIMIT), _tail(traceback), delay)
+        return Outcome("failed", None, shorten(error, ERROR_LIMIT), _tail(traceback), delay, error_type=error_type)
 
     @staticmethod
-    def dead(error: str, traceback: str | None = None) -> Outcome:
+    def dead(error: str, traceback: str | None = None, *, error_type: str | None = None) -> Outcome:
         """The attempt failed, and no other attempt follows."""
-        return Outcome("dead", None, shorten(error, ERROR_LIMIT), _tail(traceback))
+        return Outcome("dead", None, shorten(error, ERROR_LIMIT), _tail(traceback), error_type=error_type)
 
     @staticmethod
     def snoozed(delay: float) -> Outcome:
@@ -137,6 +146,7 @@ def settle(
             record.id, record.seq, record.fence, record.token, nonce, State.SUCCEEDED, "succeeded", record.attempt,
             result=outcome.result, keep=None if recorded else rules.retention, key=record.key,
             key_keep=rules.key_retention, expected_heartbeat=expected_heartbeat, record_end=recorded,
+            task=record.task,
         )  # fmt: skip
     state: str = State.QUEUED
     attempt, quarantined, crashes = record.attempt, False, 0
@@ -151,8 +161,11 @@ def settle(
         if spent(record):
             state, kind = State.DEAD, "dead"
         else:
-            state = State.FAILED
             delay = delay if delay is not None else (record.retry or rules.backoff).delay(record.attempt, fraction)
+            state = State.FAILED
+            if (left := time_left(record)) is not None and delay >= left:
+                state, kind, delay = State.DEAD, "dead", None
+                error = f"{error} (not retried: the next attempt would start after the deadline of the job)"
     elif kind == "suspended":
         state, attempt = State.BLOCKED if delay is None else State.SCHEDULED, attempt - 1
         error, traceback = record.error, record.traceback
@@ -186,6 +199,8 @@ def settle(
             state, kind = State.DEAD, "dead"
             alone = f", {crashes} times in a row while no other job ran" if crashes > 0 else ""
             error += f"{alone}, and all {record.max_attempts} attempts are used"
+    if kind in ("suspended", "snoozed") and (left := time_left(record)) is not None:
+        state, delay = State.SCHEDULED, left if delay is None else min(delay, left)  # due then, to end dead
     if delay is not None:
         delay = min(max(0.0, delay), DELAY_LIMIT)  # in this order, so that NaN becomes 0
     return Settlement(
@@ -193,7 +208,7 @@ def settle(
         delay=delay, quarantined=quarantined, crashes=crashes, error=error, traceback=traceback,
         keep=None if state == State.DEAD else keep, cancelled_keep=retention, key=record.key,
         key_keep=rules.key_retention, expected_heartbeat=expected_heartbeat, waiting_for=waiting_for,
-        record_end=in_flow or follow_ups.recorded(record.extra, state),
+        record_end=in_flow or follow_ups.recorded(record.extra, state), task=record.task,
     )  # fmt: skip
 
 
@@ -268,6 +283,24 @@ def too_late(record: Record) -> Outcome | None:
     return Outcome.expired(f"expired: the job did not start before {before}")
 
 
+def time_left(record: Record) -> float | None:
+    """Seconds from this claim to the job's deadline, by the store's clock; None: it has none."""
+    limit = None if record.extra is None else extra.deadline(record)
+    return None if limit is None or record.started_at is None else (limit - record.started_at) / MICROS
+
+
+def overdue(record: Record) -> Outcome | None:
+    """How the claim of a job past its deadline ends; None if it may run."""
+    left = time_left(record)
+    return None if left is None or left > 0 else Outcome.dead(deadline_error(record))
+
+
+def deadline_error(record: Record) -> str:
+    """The error of a job that has not ended before its deadline."""
+    when = moment(extra.deadline(record) or 0).isoformat(" ", "milliseconds")
+    return f"deadline exceeded: the job had not ended by {when}"
+
+
 def spent(record: Record) -> bool:
     """Whether this claim used the job's last charged attempt."""
     return record.max_attempts > 0 and record.attempt >= record.max_attempts
@@ -281,9 +314,12 @@ def cancel(record: Record, rules: Rules) -> Change | None:
         patch = Patch(cancel=True)
     else:
         in_flow = extra.in_flow(record)
+        reason = record.waiting_for
+        suspended = record.checkpoint is not None or (reason is not None and reason.kind == "signal")
         patch = Patch(
             state=State.CANCELLED,
-            error="cancelled before it ran" if record.attempt == 0 else "cancelled while it waited",
+            # A suspended job has its attempt back.
+            error="cancelled while it waited" if record.attempt or suspended else "cancelled before it ran",
             traceback=None,
             keep=None if in_flow else rules.retention,
             key_keep=rules.key_retention,
@@ -292,21 +328,22 @@ def cancel(record: Record, rules: Rules) -> Change | None:
     return Change(record.id, record.state, record.fence, patch)
 
 
-def retry(record: Record) -> Change:
-    """Resets the attempts of an ended job, keeping its history; makes a waiting job due now.
+def retry(record: Record, delay: float = 0.0) -> Change:
+    """Resets the attempts of an ended job, keeping its history; makes a waiting job due now, or after `delay` seconds.
 
     A succeeded job repeats all of its steps; any other resumes after the steps that it had finished.
     """
+    state = State.SCHEDULED if delay > 0 else State.QUEUED
     if record.state == State.RUNNING:
         raise InvalidState(record.id, record.state, "cancel it or wait until it ends, then retry it")
     if record.state == State.BLOCKED:
         what = f"it waits for {record.waiting_for or 'other jobs'} and cannot be retried"
         raise InvalidState(record.id, record.state, f"{what}; `holdfast explain {record.id}` shows more")
     if record.state in WAITING:
-        return Change(record.id, record.state, record.fence, Patch(state=State.QUEUED, delay=0.0))
+        return Change(record.id, record.state, record.fence, Patch(state=state, delay=delay))
     patch = anew(
-        state=State.QUEUED,
-        delay=0.0,
+        state=state,
+        delay=delay,
         reset_count=record.reset_count + 1,
         cancel=False,
         result=None,
@@ -339,6 +376,34 @@ def move(record: Record, task: str) -> Change | None:
     if forgotten := refusals_forgotten(record):
         patch = msgspec.structs.replace(patch, meta=forgotten)
     return Change(record.id, record.state, record.fence, patch, expected_task=record.task)
+
+
+def edit(record: Record, wanted: Patch, delay: float | None) -> Change:
+    """Gives a waiting job other arguments, another queue or priority, or (`delay`, in seconds from now) another time.
+
+    With other arguments, steps that it has finished are repeated, and a job that was refused is due now.
+    """
+    if record.state not in WAITING:
+        wanted_state = "only a waiting job can be edited; clone it to run it again with edits"
+        if record.state == State.RUNNING:
+            wanted_state = "it has started, so it was not edited; clone it, or cancel it first"
+        raise InvalidState(record.id, record.state, wanted_state)
+    parts = msgspec.structs.asdict(wanted)
+    if wanted.payload is not msgspec.UNSET:
+        parts["checkpoint"] = None
+        if forgotten := refusals_forgotten(record):
+            parts["meta"] = forgotten
+        if delay is None and record.waiting_for == COMPATIBLE:
+            delay = 0.0
+    if delay is not None:
+        reason = record.waiting_for
+        if record.state == State.BLOCKED and reason is not None and reason.kind != "limit":
+            raise InvalidState(
+                record.id, record.state, f"it waits for {reason}, so its time was not changed; nothing was edited"
+            )
+        later = State.FAILED if record.state == State.FAILED else State.SCHEDULED
+        parts |= {"state": later if delay > 0 else State.QUEUED, "delay": delay}
+    return Change(record.id, record.state, record.fence, Patch(**parts), expected_task=record.task)
 
 
 def update_meta(record: Record, meta: dict[str, Any]) -> Change:
@@ -379,16 +444,17 @@ def updated_at(record: Record) -> int:
 
 def shorten(text: str, limit: int) -> str:
     """The beginning of a text, with a mark if it was cut."""
-    return _storable(text if len(text) <= limit else text[: limit - 1] + "…")
+    return storable(text if len(text) <= limit else text[: limit - 1] + "…")
 
 
 def _tail(text: str | None) -> str | None:
     # The end of a traceback names the error; the beginning is the least useful part.
     if text is None:
         return None
-    return _storable(text if len(text) <= TRACEBACK_LIMIT else "…" + text[1 - TRACEBACK_LIMIT :])
+    return storable(text if len(text) <= TRACEBACK_LIMIT else "…" + text[1 - TRACEBACK_LIMIT :])
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
+    """The text with every character that no store keeps replaced."""
     # An exception's text may contain what no store keeps: half a surrogate pair (of a file name, say), or NUL.
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from .histogram import Histogram
 from .job import UNDECODABLE, Attempt, Record
 from .waiting import Waiting
 
@@ -54,6 +55,8 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     """For a waiting state: what it waits for, besides its due time."""
     record_end: bool = False
     """If this ends the job, a record of kind `ended` with the job's id is written in the same commit."""
+    task: str = ""
+    """The task of the job, for the minute statistics of stores that do not read it at the end of a claim."""
 
 
 class Output(msgspec.Struct, frozen=True, gc=False):
@@ -64,6 +67,8 @@ class Output(msgspec.Struct, frozen=True, gc=False):
     data: bytes
     keep: int
     """Bytes of the job's output to keep: the store drops the oldest whole chunks beyond these."""
+    stream: bool = False
+    """It belongs to the job's stream, which is kept like the output and apart from it."""
 
 
 class Printed(msgspec.Struct, frozen=True, gc=False):
@@ -74,6 +79,8 @@ class Printed(msgspec.Struct, frozen=True, gc=False):
     fence: int
     """The fence of the claim that printed it."""
     data: bytes
+    stream: bool = False
+    """As in an Output."""
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
@@ -123,12 +130,15 @@ class Patch(msgspec.Struct, frozen=True, gc=False):
     """Cleared by any change of state that does not set it."""
     payload: bytes | msgspec.UnsetType = msgspec.UNSET
     fingerprint: str = ""
-    """Set with a payload: the new digest of the job's key."""
+    """Set with a payload: the new digest of the job's key; empty: it stays."""
     checkpoint: bytes | msgspec.UnsetType | None = msgspec.UNSET
     extra: bytes | msgspec.UnsetType | None = msgspec.UNSET
     record_end: bool = False
     """As in a Settlement."""
     task: str | msgspec.UnsetType = msgspec.UNSET
+    queue: str | msgspec.UnsetType = msgspec.UNSET
+    """Another queue, and `priority` another priority: only for a job that waits, before and after the change."""
+    priority: int | msgspec.UnsetType = msgspec.UNSET
     handled: bool = False
     """The job's end is processed: its `ended` record is removed, unless something was added to it
     (its value is no longer `{}`)."""
@@ -185,6 +195,14 @@ class Holder(msgspec.Struct, frozen=True, gc=False):
     process: str = ""
     """The process whose end releases its claims, as `client/process_identity.py` identifies it; "" if unknown, or if
     a supervisor releases them."""
+    release: str = ""
+    """The setting `release`: the version of the application."""
+    cpu: float = 0.0
+    """Cores that the process used since the heartbeat before, at the last one."""
+    memory: int = 0
+    """Bytes that the process used at the last heartbeat; 0: unknown."""
+    state: str = "active"
+    """active, quiet (claims no more jobs), draining (and stops when idle) or stopping."""
 
 
 _holder = msgspec.json.Decoder(Holder).decode
@@ -352,11 +370,12 @@ class Transitions(msgspec.Struct, frozen=True, gc=False):
 
 
 class MinuteStats(msgspec.Struct, frozen=True, gc=False):
-    """How many claims of a queue ended with one outcome within one minute."""
+    """How many claims of a queue and task ended with one outcome within one minute."""
 
     at: int
     """Start of the minute."""
     queue: str
+    task: str
     outcome: str
     """As in a Settlement."""
     count: int
@@ -364,3 +383,7 @@ class MinuteStats(msgspec.Struct, frozen=True, gc=False):
     """Sum of the microseconds from due to claimed."""
     ran: int
     """Sum of the microseconds from claimed to ended."""
+    waits: Histogram = ()
+    """How many waited how long; see `core/histogram.py`."""
+    runs: Histogram = ()
+    """How many ran how long."""

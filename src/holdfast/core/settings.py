@@ -23,6 +23,8 @@ DEFAULT_LEASE, LONG_LEASE = 30.0, 120.0
 """Default lease in seconds: for most stores, and for those where a heartbeat is expensive."""
 DEFAULT_CONCURRENCY, ASYNC_CONCURRENCY = 10, 100
 """Slots of a worker process: with tasks that need a thread or a process each, and with async tasks alone."""
+MAX_CONCURRENCY = 10_000
+"""Slots of one worker: each may need a thread."""
 MANUAL_LEASE = 300.0
 """Default lease of a manual claim, in seconds."""
 _NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
@@ -55,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True):
     max_depth: int | None = None
     retention: float = 7 * DAY
     key_retention: float = 7 * DAY
+    audit_retention: float = 90 * DAY
+    """Seconds for which the audit log keeps an operator action; 0 switches it off."""
     default_result_timeout: float | None = None
     refusal_timeout: float = 3600.0
     """Seconds for which workers refuse a job whose task or arguments they do not know, before it is dead."""
@@ -77,6 +81,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Whether webhooks may be sent to non-public addresses."""
     pass_env: tuple[str, ...] = ()
     """Further environment variables of a worker that shell jobs get: names, or patterns such as AWS_*."""
+    release: str = ""
+    """The version of the application that workers report, such as a tag or commit."""
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -201,6 +207,12 @@ def _variables(value: Any) -> tuple[str, ...]:
     return names
 
 
+def _release(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 100 or not value.isprintable():
+        raise ValueError("must be a text of up to 100 printable characters")
+    return value
+
+
 def _secrets(value: Any) -> tuple[str, ...]:
     if value is None or value in ("none", "off"):
         return ()
@@ -227,7 +239,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "poll": _number(0.01, 3600),
     "grace": duration,
     "stop_timeout": _optional(duration),
-    "concurrency": _optional(_whole(1, 10_000)),
+    "concurrency": _optional(_whole(1, MAX_CONCURRENCY)),
     "max_attempts": _whole(0, 1_000_000),
     "retry_base": _number(0),
     "retry_factor": _number(0),
@@ -239,6 +251,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "max_depth": _optional(_whole(1, 2**53)),
     "retention": duration,
     "key_retention": _key_retention,
+    "audit_retention": duration,
     "default_result_timeout": _optional(duration),
     "refusal_timeout": duration,
     "cloudpickle": _flag,
@@ -252,15 +265,18 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "uvloop": _flag,
     "private_webhooks": _flag,
     "pass_env": _variables,
+    "release": _release,
 }
 
 STORED = [
     "lease", "poll", "grace", "concurrency", "max_attempts", "retry_base", "retry_factor", "retry_jitter", "retry_cap",
     "max_crashes", "max_payload", "max_output", "max_depth", "retention", "key_retention", "refusal_timeout",
-    "task_log_level",
+    "task_log_level", "audit_retention",
 ]  # fmt: skip
 """Settings that may be stored for all processes; the others belong to one process."""
 ALIASES = {"max_retries": "max_attempts"}
+STORED_NAMES = sorted([*STORED, *ALIASES, "backoff_base"])
+"""Every name that `holdfast config set` takes."""
 SAME = {
     "max_retries": ("max_attempts",),
     "max_attempts": ("max_retries",),
@@ -286,10 +302,9 @@ def parse(name: str, value: Any) -> Any:
 def stored_name(name: str) -> str:
     """A key of the stored config; hyphens equal underscores. ConfigError for an unknown setting."""
     key = str(name).replace("-", "_").lower()
-    words = [*STORED, *ALIASES, "backoff_base"]
-    if key not in words:
+    if key not in STORED_NAMES:
         raise ConfigError(
-            f"setting {name!r} cannot be stored in the store; these settings can: {', '.join(sorted(words))}"
+            f"setting {name!r} cannot be kept in the store; these settings can: {', '.join(STORED_NAMES)}"
         )
     return key
 

@@ -16,6 +16,8 @@ from .retry import Backoff
 NAME_LIMIT = 128
 """Characters of a queue or task name."""
 RESERVED = "holdfast."
+MAX_RATE, MIN_RATE = 1e6, 1e-6
+"""Jobs per second."""
 """Prefix of internal tasks, such as webhook deliveries: clients cannot submit them, nor move jobs to them."""
 KEY_LIMIT = 512
 """Characters of a key, an id or a tag: every store can index this many."""
@@ -78,6 +80,24 @@ def checked_priority(priority: Any) -> int:
             f"priority must be a whole number from {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r:.100}"
         )
     return priority
+
+
+def checked_rate(rate: Any) -> float:
+    """Jobs per second, from a number or a text such as `100/s`, `30/m` or `500/h`."""
+    number, unit = rate, "s"
+    if isinstance(rate, str):
+        text, _, unit = rate.partition("/")
+        try:
+            number = float(text)
+        except ValueError:
+            number = None
+    per = {"s": 1, "m": 60, "h": 3600}.get(unit.strip())
+    valid = not isinstance(number, bool) and isinstance(number, int | float) and per is not None
+    if not valid or per is None or number is None or not 0 < number / per <= MAX_RATE or number / per < MIN_RATE:
+        raise InvalidJob(
+            f"rate must be a number of jobs per second, or text such as '100/s' or '30/m', not {rate!r:.100}"
+        )
+    return number / per
 
 
 def checked_attempts(attempts: Any) -> int:
@@ -145,11 +165,11 @@ def checked_unique(unique: Any) -> tuple[str, float]:
     return "window", checked_seconds(unique, "unique", positive=True)
 
 
-def checked_expires(expires: Any) -> tuple[float | None, int | None]:
-    """The expiry: in seconds, or as a stored time."""
+def checked_expires(expires: Any, what: str = "expires") -> tuple[float | None, int | None]:
+    """The expiry, or deadline: in seconds, or as a stored time."""
     if isinstance(expires, datetime):
-        return None, checked_at(expires, "expires")
-    return checked_seconds(expires, "expires", positive=True), None
+        return None, checked_at(expires, what)
+    return checked_seconds(expires, what, positive=True), None
 
 
 def checked_tags(tags: Any) -> tuple[str, ...]:
@@ -176,6 +196,12 @@ def error_text(error: Any) -> str:
     if not isinstance(error, str):
         raise InvalidJob(f"the error must be text or an exception, not {error!r:.100}")
     return error
+
+
+def type_name(error: BaseException) -> str:
+    """The class of an exception, with its module if it is not a built-in one."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _words(given: Any) -> tuple[Any, ...]:

@@ -21,14 +21,14 @@ import msgspec
 from ..client.session import Session
 from ..core.clock import Clock
 from ..core.errors import HoldfastError, InvalidState, JobExists, OutcomeUnknown, StoreUnavailable
-from ..core.flow_rules import CANCELLING
+from ..core.flow_rules import CANCELLING, QUEUE, TASK
 from ..core.job import TERMINAL, UNDECODABLE, NewJob, State
 from ..core.operations import Change
 from ..core.waiting import all_of
 from ..store.group_commit import BATCH_BYTES, pages
 from ..store.protocol import Versioned, records_of
 from ..store.sizes import jobs_bytes
-from .members import PAGE, QUEUE, TASK, About, FlowJobs, Jobs, about_flow, counting, gathering
+from .members import PAGE, About, FlowJobs, Jobs, about_flow, counting, gathering
 
 Insert = Callable[[Sequence[NewJob]], Coroutine[Any, Any, Sequence[str | HoldfastError]]]
 ENDED = "ended"

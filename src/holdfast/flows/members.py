@@ -18,7 +18,6 @@ from ..store.group_commit import PAGE
 from ..store.protocol import Versioned, records_of
 from ..store.worker_writes import kind_in
 
-TASK, QUEUE = "flow", "flows"
 MAX_FLOW_JOBS = 10_000_000
 """Maximum jobs of one flow. A larger stored number is damaged: looking for its jobs would take for ever."""
 Jobs = Annotated[int, msgspec.Meta(ge=0, le=MAX_FLOW_JOBS)]

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, Protocol, TypeVar, cast, overload
 
 import msgspec
 
+from ..client.audited import audited
 from ..client.enqueue import Enqueue
 from ..client.handles import Handles
 from ..client.inspection import Inspection
@@ -24,14 +24,15 @@ from ..client.runtime import Runtime, on_app_loop
 from ..client.session import Session
 from ..core import internal as extras
 from ..core.errors import HoldfastError, InvalidJob, InvalidState, JobNotFound, OutcomeUnknown, StoreUnavailable
-from ..core.flow_rules import GROWN, FlowEnd, cancelling, failed, has_grown, member, number_in, unneeded
+from ..core.flow_rules import GROWN, QUEUE, TASK, cancelling, failed, has_grown, member, number_in, unneeded
 from ..core.internal import Internal
-from ..core.job import TERMINAL, UNDECODABLE, NewJob, Record, State
+from ..core.job import TERMINAL, NewJob, Record, State
 from ..core.lifecycle import retry as reset
 from ..core.operations import Change, Patch
 from ..core.settings import Settings
-from ..core.validation import checked_text
+from ..core.validation import checked_limit, checked_text
 from ..core.waiting import Waiting, all_of, beginning_of, end_of
+from ..store.group_commit import PAGE
 from ..store.protocol import records_of
 from ..tasks.handle import BlockingHandle, Handle
 from ..tasks.registry import Registry
@@ -39,38 +40,16 @@ from ..views import Job, job_view, states_named
 from .builder import Flow, Node, Work, grown
 from .completion import again
 from .creation import ENDED, Creation, Pending, digest_of, fits_one_commit, nonce_of, pending
-from .members import MAX_FLOW_JOBS, QUEUE, TASK, UNKNOWN, About, FlowJobs, counting, gathering, number_kept
+from .graph import GRAPH_PAGE, FlowGraph, FlowProgress, graph, progress
+from .members import MAX_FLOW_JOBS, About, FlowJobs, counting, gathering, number_kept
 from .release import Release, mentioning, with_results
+from .status import FlowPage, FlowStatus, status_of
 
 R = TypeVar("R")
 ID_LENGTH = 500
 """Maximum characters of a flow's id: those of its jobs are longer."""
 STATES = TERMINAL | {State.BLOCKED}
 """The states of a flow: no worker runs it."""
-
-
-class FlowStatus(msgspec.Struct, frozen=True):
-    """The counts of a flow."""
-
-    id: str
-    name: str
-    state: str
-    jobs: int
-    created_at: datetime
-    error: str | None = None
-    counts: dict[str, int] = {}
-    """Its jobs by state; empty in a list of flows."""
-    ended: FlowEnd | None = None
-    """How it ended, if it has; its `error` is the same as text."""
-    cancelling: bool = False
-    """It has not ended, and is being cancelled."""
-
-
-class FlowPage(msgspec.Struct, frozen=True):
-    """A page of flows, newest first; `cursor` fetches the next page, None on the last one."""
-
-    flows: list[FlowStatus]
-    cursor: str | None
 
 
 class BlockingFlow(Protocol):
@@ -343,7 +322,7 @@ class Flows:
         if wrong := [word for word in named if word not in STATES]:
             raise InvalidJob(f"a flow is never {' or '.join(wrong)}; use one of the states {', '.join(sorted(STATES))}")
         page = await self._inspection.jobs(state=state, queue=QUEUE, task=TASK, limit=limit, cursor=cursor)
-        return FlowPage([_status(job) for job in page.jobs], page.cursor)
+        return FlowPage([status_of(job) for job in page.jobs], page.cursor)
 
     @on_app_loop
     async def in_the_making(self, session: Session) -> set[str]:
@@ -361,8 +340,27 @@ class Flows:
         async for record in members.members(id, jobs):
             state = str(record.state)
             counts[state] = counts.get(state, 0) + 1
-        return msgspec.structs.replace(_status(job_view(own)), jobs=jobs, counts=counts)
+        return msgspec.structs.replace(status_of(job_view(own)), jobs=jobs, counts=counts)
 
+    @on_app_loop
+    async def graph(self, session: Session, id: str, *, start: int = 0, limit: int = GRAPH_PAGE) -> FlowGraph:
+        """A page of the jobs of a flow, with their parents, states and times; `start` is the number of the first."""
+        if type(start) is not int or start < 0:
+            raise InvalidJob(f"start must be the number of a job of the flow, 0 or more, not {start!r:.100}")
+        return await graph(session, id, start, checked_limit(limit))
+
+    @on_app_loop
+    async def progress(self, session: Session, ids: Sequence[str]) -> dict[str, FlowProgress]:
+        """How many jobs of these flows (1,000 at most) have ended, by the ids of the flows.
+
+        It reads about 2,000 jobs: the number for a flow of more than 500 jobs is estimated from 100 of them, and
+        unended flows are left out when all 2,000 are read.
+        """
+        if len(ids) > PAGE:
+            raise InvalidJob(f"progress() takes at most {PAGE} flows, not {len(ids)}; split the list")
+        return await progress(session, [checked_text(id, "the id of a flow") for id in ids])
+
+    @audited("flow.cancel")
     @on_app_loop
     async def cancel(self, session: Session, id: str) -> bool:
         """Cancel every job of a flow that has not ended."""
@@ -386,6 +384,7 @@ class Flows:
                     wanted = "the flow was retried meanwhile, so it was not deleted; cancel the flow, then delete it"
                     raise InvalidState(own.id, kept.state, wanted)
 
+    @audited("flow.retry")
     async def retry(self, id: str, which: Collection[str] | None = None) -> int:
         """Retry the dead jobs of a flow (or some of its jobs), and then their dependents that did not run.
 
@@ -492,15 +491,3 @@ async def _give_back(session: Session, flow: str, number: int) -> None:
         kept = (await records_of(session.store, counting(flow))).get("jobs")
         if kept is not None and number_kept(kept) == number + 1:
             await session.store.put_record(counting(flow), "jobs", str(number).encode(), kept.version)
-
-
-def _status(own: Job) -> FlowStatus:
-    try:
-        about = msgspec.convert(own.payload, About)
-    except UNDECODABLE:
-        about = UNKNOWN
-    over, jobs = own.state in TERMINAL, about.jobs + about.grown
-    return FlowStatus(
-        own.id, about.name, own.state, jobs, own.created_at, own.error,
-        ended=about.ended if over else None, cancelling=not over and cancelling(own.meta),
-    )  # fmt: skip

@@ -13,13 +13,13 @@ import msgspec
 from ..core import internal as extra
 from ..core.clock import Entropy
 from ..core.errors import InvalidJob
-from ..core.flow_rules import GROWN, member
+from ..core.flow_rules import GROWN, TASK, member
 from ..core.job import UNDECODABLE, NewJob, State
 from ..core.operations import HANDLED, Change, Patch
 from ..store.protocol import Store, records_of
 from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites, any_worker, name_in, resumes
 from .creation import AWAITED, ENDED, pending
-from .members import PAGE, TASK, About, about_flow, counting, number_kept
+from .members import PAGE, About, about_flow, counting, number_kept
 
 SAMPLE = 64
 """Jobs of a large flow that are looked up. Half of them must exist: some may have been deleted."""

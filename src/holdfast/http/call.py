@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -11,6 +12,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from ..core.hosts import subnet
+from ..observe.actors import Actor, named
 from . import limits
 from .auth import Auth, WrongToken
 from .problems import CONTENT_TYPE, TOO_LARGE, WRONG_TYPE, Refused
@@ -33,8 +35,12 @@ ADMITTED = "holdfast.admitted"
 """Scope key of the connection's callback, called once the request's token is valid."""
 ROLES = "holdfast.roles"
 """Scope key, set by an application that authenticates requests itself: the roles that the sender has at most."""
+ACTOR = "holdfast.actor"
+"""Scope key, set by an application that authenticates requests itself: the user's name, for the audit log."""
 REFUSED = "holdfast.refused"
 """Scope key, set when the token is wrong and the answer is only delayed."""
+CLIENT = b"holdfast-client"
+"""Request header by which the dashboard names itself."""
 SAFE = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -63,6 +69,18 @@ class Answer:
             self.headers.append((b"content-type", content_type))
         if headers:
             self.headers += _encoded(headers)
+
+    def compress(self, accepted: bytes | None) -> None:
+        """Compress a long JSON body with gzip, if the client's Accept-Encoding has it."""
+        if len(self.body) < limits.COMPRESSED or (b"content-type", JSON) not in self.headers:
+            return
+        replaced = (b"content-length", b"%d" % len(self.body))
+        self.headers.append((b"vary", b"accept-encoding"))
+        if accepted is None or b"gzip" not in accepted or replaced not in self.headers:
+            return
+        self.body = gzip.compress(self.body, 1, mtime=0)
+        self.headers.remove(replaced)
+        self.headers += [(b"content-length", b"%d" % len(self.body)), (b"content-encoding", b"gzip")]
 
     async def send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
@@ -202,6 +220,17 @@ class Call:
             return self.by_name.get(wanted)
         found = [value for name, value in self.headers if name == wanted]
         return b", ".join(found) if found else None
+
+    @property
+    def who(self) -> str:
+        """The sender, for logs: the user of the application, else the label or id of the token."""
+        return self.scope.get(ACTOR) or self.access.who
+
+    @property
+    def actor(self) -> Actor:
+        """The sender, for the audit log."""
+        surface = "dashboard" if self.by_name.get(CLIENT) == b"dashboard" else "http"
+        return named(self.who, surface)
 
     async def body(self, max_bytes: int) -> bytes:
         """The whole body; Refused if it is too large. The connection enforces the time limit."""

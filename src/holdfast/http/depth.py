@@ -1,4 +1,4 @@
-"""Records the queue depths once a minute, for the charts of the dashboard."""
+"""Records queue depths, and which workers have come and gone, once a minute, for the dashboard."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ async def _record(parts: Parts) -> None:
     while True:
         try:
             await parts.timeseries.record_depth()
+            await parts.timeseries.record_workers()
         except Exception as error:  # noqa: BLE001  # drivers may raise anything; retried in a minute
             parts.runtime.outages.failed("statistics", error)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
@@ -16,6 +17,7 @@ from starlette.types import Scope as Asgi
 from ..client.search import Scope
 from ..codec.values import read
 from ..core.errors import HoldfastError, InvalidJob
+from ..observe.actors import acting
 from ..observe.traces import arriving
 from ..store.group_commit import guard
 from . import limits
@@ -73,6 +75,8 @@ class Endpoint:
         """Ignore the query: probes, scrapers and caches add their own."""
         self.summary = (inspect.getdoc(handler) or "").partition("\n")[0]
         hints = _hints(getattr(handler, "__func__", handler))
+        self.named = {name: hints[name] for name in re.findall(r"{(\w+)}", path)}
+        """The types of the parameters in the path."""
         self.query: type[msgspec.Struct] | None = hints.get("query")
         self.body: type[msgspec.Struct] | None = hints.get("body")
         self._decode = None if self.body is None else listing(self.body, msgspec.json.Decoder(self.body).decode)
@@ -161,7 +165,11 @@ class Resource:
         finally:
             call.release_body()
             guard.reset(before)
-        parts.events.answered(scope["method"], self.path, answer.status, clock.monotonic() - began)
+        if parts.events.wanted("http_request"):
+            ran = clock.monotonic() - began
+            parts.events.answered(scope["method"], self.path, answer.status, ran, path=scope["path"], sender=call.who)
+        if scope["method"] == "GET" and isinstance(answer, Answer):  # not the store's own calls, which are POST
+            answer.compress(call.header(b"accept-encoding"))
         await answer.send(send)
 
     async def _answer(self, call: Call, scope: Asgi) -> Answer | Stream:
@@ -187,7 +195,10 @@ class Resource:
                 f"{scope['path']!r:.200} does not accept {scope['method']}; it accepts {methods}",
                 allow=methods,
             )
-        return await endpoint.answer(call)
+        if endpoint.role != "operate":
+            return await endpoint.answer(call)
+        with acting(call.actor):
+            return await endpoint.answer(call)
 
 
 def _missing_role(endpoint: Endpoint, mounted: bool) -> str:

@@ -13,9 +13,8 @@ from ..core.errors import InvalidJob, OutcomeUnknown, StoreUnavailable
 from ..core.operations import Transitions
 from ..core.validation import checked_cursor
 from ..views import moment
-from . import limits
+from . import sse
 from .call import Call, Stream, encode
-from .problems import BUSY, Refused
 from .shapes import TransitionOut
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ TRANSITIONS_EVERY = 0.25
 """Seconds between two reads of the store, while a stream is open."""
 RETRY_EVERY = 2.0
 """Seconds until the next read if the store did not respond."""
-COMMENT_EVERY = 2.0
-"""Seconds without events after which a comment is sent: the dashboard reports a server that is silent for 4 s."""
 TRANSITIONS_PER_READ = 500
 """Maximum transitions per read."""
 
@@ -38,41 +35,20 @@ async def events(call: Call) -> Stream:
         since = None if not last else checked_cursor(last.decode())
     except (UnicodeDecodeError, InvalidJob):
         raise InvalidJob("Last-Event-ID is not an id of this stream; omit the header to start from now") from None
-    service = call.service
-    if service.streams >= limits.STREAMS:
-        detail = f"{limits.STREAMS} event streams are already open on this server; try again later"
-        raise Refused(BUSY, detail, retry_safe=True, retry_after=limits.RETRY_AFTER)
-    service.streams += 1  # before the first await, so that concurrent requests are counted
+    sse.reserve(call)
     try:
         first = await call.app.timeseries.transitions(since, TRANSITIONS_PER_READ)
     except BaseException:
-        service.stream_ended()
+        call.service.stream_ended()
         raise
-    return Stream(_stream(call, first), b"text/event-stream; charset=utf-8", service.stream_ended)
+    return sse.answer(call, _reads(call, first.cursor), _written(first))
 
 
-async def _stream(call: Call, answer: Transitions) -> AsyncGenerator[bytes]:
-    service = call.service
-    gone, stopping = asyncio.ensure_future(call.gone()), asyncio.ensure_future(service.stopping.wait())
-    reading: asyncio.Task[Transitions] | None = None
-    try:
-        yield b"retry: 2000\n\n"
-        while True:
-            yield _written(answer)
-            reading = asyncio.ensure_future(service.feed.after(answer.cursor))
-            while not reading.done():
-                await asyncio.wait(
-                    [reading, gone, stopping], timeout=COMMENT_EVERY, return_when=asyncio.FIRST_COMPLETED
-                )
-                if gone.done() or stopping.done() or not await call.still_may("read"):
-                    return
-                if not reading.done():
-                    yield b": keep-alive\n\n"
-            answer = reading.result()
-    finally:
-        for task in (gone, stopping, reading):
-            if task is not None:
-                task.cancel()
+async def _reads(call: Call, cursor: str) -> AsyncGenerator[bytes]:
+    while True:
+        answer = await call.service.feed.after(cursor)
+        yield _written(answer)
+        cursor = answer.cursor
 
 
 def _written(answer: Transitions) -> bytes:

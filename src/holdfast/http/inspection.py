@@ -58,20 +58,20 @@ async def resume(call: Call, name: str) -> Answer:
 
 async def paused_tasks(call: Call) -> Answer:
     """All pauses of tasks, or of their jobs with certain arguments."""
-    found = await call.app.paused_tasks()
+    found = await call.app.bulk.paused_tasks()
     return json(shapes.PausedTasksOut([shapes.PausedTask(one.task, one.where, moment(one.since)) for one in found]))
 
 
-async def pause_task(call: Call, name: str, body: shapes.Which) -> Answer:
+async def pause_task(call: Call, name: str, body: shapes.TaskJobs) -> Answer:
     """Pause a task, or its jobs with certain arguments; running jobs continue."""
     known = await call.app.pause(task=name, where=body.where)
     return json(shapes.TaskPaused(name, body.where, paused=True, known=known))
 
 
-async def resume_task(call: Call, name: str, body: shapes.Which) -> Answer:
+async def resume_task(call: Call, name: str, body: shapes.TaskJobs) -> Answer:
     """Resume a task; `where` must be the same as in the pause."""
     if not await call.app.resume(task=name, where=body.where):
-        scope, paused = call.access.scope, await call.app.paused_tasks()
+        scope, paused = call.access.scope, await call.app.bulk.paused_tasks()
         names = ", ".join(one.name for one in paused if scope is None or scope.covers_task(one.task))
         known = f"these are paused: {names}" if names else "nothing is paused"
         raise Refused(
@@ -81,8 +81,8 @@ async def resume_task(call: Call, name: str, body: shapes.Which) -> Answer:
 
 
 async def workers(call: Call) -> Answer:
-    """The live workers and manual claims."""
-    return json(shapes.WorkersOut(await call.app.workers()))
+    """The live workers and manual claims, and the workers that ended within the last hour."""
+    return json(shapes.WorkersOut(await call.app.workers(), await call.app.timeseries.ended_workers()))
 
 
 async def list_settings(call: Call) -> Answer:
@@ -90,7 +90,7 @@ async def list_settings(call: Call) -> Answer:
     return json(shapes.SettingsOut(await call.app.config.list()))
 
 
-async def get_setting(call: Call, key: str) -> Answer:
+async def get_setting(call: Call, key: shapes.SettingName) -> Answer:
     """One setting stored in the store."""
     value = await call.app.config.get(key)
     if value is None:
@@ -98,13 +98,13 @@ async def get_setting(call: Call, key: str) -> Answer:
     return json(shapes.Setting(key, value))
 
 
-async def put_setting(call: Call, key: str, body: shapes.NewValue) -> Answer:
+async def put_setting(call: Call, key: shapes.SettingName, body: shapes.NewValue) -> Answer:
     """Store a setting for all clients and workers of the store."""
     name, value = await call.app.config.set(key, body.value)
     return json(shapes.Setting(name, value))
 
 
-async def delete_setting(call: Call, key: str) -> Answer:
+async def delete_setting(call: Call, key: shapes.SettingName) -> Answer:
     """Remove a setting from the store."""
     await call.app.config.unset(key)
     return nothing()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from datetime import UTC
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -24,13 +24,14 @@ from ..core.writes import Writes
 from ..store.reference.apply import first_run_at, new_record
 from ..tasks.options import Options
 from ..views import job_view, limits_of, moment
-from . import limits, scoping, shapes
-from .call import Answer, Call, encode, json, nothing
+from . import limits, scoping, shapes, sse
+from .call import Answer, Call, Stream, encode, json, nothing
 from .problems import Refused, refused
 from .shapes import chosen, job_out
 
 if TYPE_CHECKING:
     from ..parts import Parts
+    from ..tasks.options import EditOptions
 
 MAX_PAGE_READS = 100
 """Maximum reads of the store for one page; a shorter page has a cursor to continue from."""
@@ -138,6 +139,28 @@ async def retry(call: Call, id: str) -> Answer:
     return json(job_out(await call.app.retry(checked_text(id, "id"))))
 
 
+async def edit(call: Call, id: str, body: shapes.EditJob) -> Answer:
+    """Edit a waiting job: its arguments, time, priority or queue."""
+    record = await call.parts.handles.record(checked_text(id, "id"))
+    scoping.check(call.access.scope, body.queue or record.queue, record.task, "the edited job")
+    payload = bytes(body.payload) or None
+    return json(job_out(await call.parts.edits.edit(id, cast("EditOptions", chosen(body)), payload=payload)))
+
+
+async def clone(call: Call, id: str, body: shapes.CloneJob) -> Answer:
+    """Enqueue a new job like this one, with edits."""
+    record = await call.parts.handles.record(checked_text(id, "id"))
+    scoping.check(call.access.scope, body.queue or record.queue, record.task, "the clone")
+    payload = bytes(body.payload) or None
+    try:
+        handle = await call.parts.edits.clone(id, chosen(body), payload=payload)
+    except KeyConflict as error:
+        raise (await scoping.hidden(call, [error.job_id])).get(error.job_id, error) from None
+    if hidden := await scoping.hidden(call, [handle.id]):
+        raise hidden[handle.id]
+    return json(job_out(await call.app.job(handle.id)), 201)
+
+
 async def delete(call: Call, id: str) -> Answer:
     """Delete a job that is not running."""
     await call.app.delete(checked_text(id, "id"))
@@ -166,6 +189,19 @@ async def logs(call: Call, id: str, query: shapes.OutputQuery) -> Answer:
     return json(shapes.LogsOut(with_attempts(found, attempts_of(record)), lines.position))
 
 
+async def stream(call: Call, id: str, query: shapes.OutputQuery) -> Stream:
+    """Stream the chunks that a job emits: `chunk` events, and `end` after its end; Last-Event-ID resumes."""
+    handle = call.app.handle(checked_text(id, "id"))
+    position = sse.resumed_at(call.header(b"last-event-id"), query.position)
+    sse.reserve(call)
+    try:
+        await sse.checked(handle, position)
+    except BaseException:
+        call.service.stream_ended()
+        raise
+    return sse.answer(call, sse.chunk_events(handle, position))
+
+
 async def list_dead(call: Call, query: shapes.DeadQuery) -> Answer:
     """A page of dead jobs, newest first."""
     return await _page(call, query, State.DEAD)
@@ -182,7 +218,7 @@ async def retry_dead(call: Call, id: str) -> Answer:
 async def retry_all_dead(call: Call, body: shapes.RetryDead) -> Answer:
     """Retry all dead jobs, or those of one queue."""
     seen = deque[Changed](maxlen=1)
-    await call.app.bulk.retry_dead(queue=body.queue, dry_run=body.dry_run, progress=seen.append)
+    await call.app.bulk.retry_dead(queue=body.queue, rate=body.rate, dry_run=body.dry_run, progress=seen.append)
     [done] = seen
     return json(shapes.Retried(done.matched, done.changed, done.skipped, done.reasons))
 
@@ -256,6 +292,7 @@ def as_stored(job: NewJob, now: int) -> shapes.JobOut:
     due, created = first_run_at(job, now), moment(now)
     internal = extra.read(job.extra)
     expires = internal.expires_at if internal.expires_in is None else now + int(internal.expires_in * MICROS)
+    deadline = internal.deadline_at if internal.deadline_in is None else now + int(internal.deadline_in * MICROS)
     return msgspec.structs.replace(
         _BLANK,
         id=job.id,
@@ -273,6 +310,8 @@ def as_stored(job: NewJob, now: int) -> shapes.JobOut:
         created_at=created,
         updated_at=created,
         expires_at=None if expires is None else moment(expires),
+        deadline_at=None if deadline is None else moment(deadline),
+        stall_timeout=internal.stall_timeout,
         limits=limits_of(job.limit_key),
     )
 

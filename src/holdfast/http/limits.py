@@ -29,6 +29,8 @@ KEEP_ALIVE = 15.0
 """Seconds for which a connection may be idle."""
 UNREAD_SECONDS = 30.0
 """Seconds after which a client that does not read its answer or stream is disconnected."""
+COMPRESSED = 4 * KIB
+"""Bytes from which the answer to a GET is compressed: lists of jobs and queues shrink to a tenth."""
 PAGE_DEFAULT, MAX_PAGE = 50, 200
 """Jobs of a page: default and maximum."""
 PAGE_BYTES = 4 * MIB

@@ -10,7 +10,7 @@ import msgspec
 
 from ..core.validation import KEY_LIMIT
 from ..version import __version__
-from .endpoint import Endpoint
+from .endpoint import EVENTS, Endpoint
 from .problems import (
     BAD_REQUEST,
     BUSY,
@@ -45,6 +45,9 @@ def describe(endpoints: Sequence[Endpoint]) -> bytes:
     # Jobs of a batch are decoded one by one, so that an invalid one does not affect the others.
     components["Batch"]["properties"]["jobs"]["items"] = by_type[NewJobInBatch]
     components["BatchAnswer"]["properties"]["problem"] = {"anyOf": [by_type[Problem], {"type": "null"}]}
+    for kind in types:
+        if pairs := getattr(kind, "EITHER", ()):
+            components[kind.__name__]["allOf"] = [{"not": _both(*pair)} for pair in pairs]
     paths: dict[str, Any] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, by_type)
@@ -92,17 +95,19 @@ def _operation(endpoint: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
         made["description"] = f"Needs the role `{endpoint.role}`."
     if endpoint.body is not None:
         required = any(field.required for field in msgspec.structs.fields(endpoint.body))
-        made["requestBody"] = {
-            "required": required,
-            "content": {"application/json": {"schema": by_type[endpoint.body]}},
-        }
+        content = {"schema": by_type[endpoint.body]}
+        if example := getattr(endpoint.body, "EXAMPLE", None):
+            content["example"] = example
+        made["requestBody"] = {"required": required, "content": {"application/json": content}}
     return made
 
 
 def _in_path(endpoint: Endpoint) -> list[dict[str, Any]]:
-    names = re.findall(r"{(\w+)}", endpoint.path)
     text = {"type": "string", "minLength": 1, "maxLength": KEY_LIMIT}
-    return [{"name": name, "in": "path", "required": True, "schema": text} for name in names]
+    return [
+        {"name": name, "in": "path", "required": True, "schema": text | msgspec.json.schema(kind)}
+        for name, kind in endpoint.named.items()
+    ]
 
 
 def _in_query(endpoint: Endpoint) -> list[dict[str, Any]]:
@@ -133,7 +138,7 @@ def _responses(endpoint: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
     for status, kind in endpoint.answers.items():
         one: dict[str, Any] = {"description": "Done." if kind is None else "The answer."}
         if isinstance(kind, str):
-            one["content"] = {kind: {"schema": {"type": "string"}}}
+            one["content"] = {kind: {} if kind == EVENTS else {"schema": {"type": "string"}}}
         elif kind is not None:
             one["content"] = {"application/json": {"schema": by_type[kind]}}
         if links := _links(endpoint):
@@ -163,6 +168,12 @@ def _links(endpoint: Endpoint) -> dict[str, Any]:
             for how in SETTLING
         }
     return {}
+
+
+def _both(one: str, other: str) -> dict[str, Any]:
+    """The schema of an object with two fields that are not null."""
+    given = {"not": {"type": "null"}}
+    return {"required": [one, other], "properties": {one: given, other: given}}
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:

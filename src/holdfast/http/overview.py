@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -12,6 +12,9 @@ from ..client.bulk import CHANGE_LIMIT, Count
 from ..client.bulk_change import Changed
 from ..client.error_groups import Errors
 from ..client.explain import Explanation
+from ..client.failures import ErrorHistory, Failures
+from ..client.latency import Comparison, Latency
+from ..client.reasons import Reasons
 from ..client.search import TEXT_LIMIT, Filter, Scope
 from ..client.timeseries import Depth, Rate
 from ..core.job import State
@@ -21,8 +24,8 @@ from ..version import __version__
 from ..views import Job, Progress, moment
 from . import limits, scoping
 from .call import Answer, Call, encode, json
-from .problems import JOB_NOT_FOUND, OUTCOME_UNKNOWN, UNAUTHORIZED
-from .shapes import Body, Cursor, Limit, Name, fields_of_job
+from .problems import JOB_NOT_FOUND, NOT_FOUND, OUTCOME_UNKNOWN, UNAUTHORIZED, Refused
+from .shapes import Body, Cursor, Limit, Name, PerSecond, StateWord, fields_of_job
 from .tokens import ROLES
 
 if TYPE_CHECKING:
@@ -41,10 +44,10 @@ Step = Annotated[int, Meta(ge=60, le=86400, multiple_of=60, description="Seconds
 JobId = Annotated[str, Meta(min_length=1, max_length=KEY_LIMIT)]
 
 
-class Which(Body, kw_only=True):
+class JobFilter(Body, kw_only=True):
     """A filter of jobs; all given parts must match."""
 
-    state: list[str] | None = None
+    state: list[StateWord] | None = None
     """A state, or its alias such as `pending`; repeatable."""
     queue: Name | None = None
     type: Name | None = None
@@ -60,18 +63,18 @@ class Which(Body, kw_only=True):
 
     def filter(self, scope: Scope | None) -> Filter:
         """The filter for the app, restricted to a token's scope."""
-        given = {name: getattr(self, name) for name in Which.__struct_fields__ if name != "type"}
+        given = {name: getattr(self, name) for name in JobFilter.__struct_fields__ if name != "type"}
         return Filter(task=self.type, scope=scope, **given)
 
 
-class CountQuery(Which, kw_only=True):
+class CountQuery(JobFilter, kw_only=True):
     """Which jobs to count."""
 
     cursor: Cursor | None = None
     """As returned by the last step."""
 
 
-class SearchQuery(Which, kw_only=True):
+class SearchQuery(JobFilter, kw_only=True):
     """Which jobs to find."""
 
     limit: Limit = limits.PAGE_DEFAULT
@@ -119,11 +122,17 @@ class SearchOut(msgspec.Struct):
 class Bulk(Body, kw_only=True):
     """A bulk operation on jobs with these ids, or on all that match a filter."""
 
+    EITHER: ClassVar[tuple[tuple[str, str], ...]] = (("ids", "filter"),)
+    EXAMPLE: ClassVar[dict[str, Any] | None] = {"action": "retry", "filter": {"state": ["dead"], "queue": "mail"}}
     action: Literal["cancel", "retry", "move", "delete"]
     to: Name | None = None
     """With `move`: the type that waiting and dead jobs get."""
     ids: Annotated[list[JobId], Meta(min_length=1, max_length=CHANGE_LIMIT)] | None = None
-    filter: Which | None = None
+    filter: JobFilter | None = None
+    rate: PerSecond | None = None
+    """With `retry`: the jobs become due at this rate."""
+    spaced: Annotated[int, Meta(ge=0, lt=2**53)] = 0
+    """With `rate`: how many jobs the earlier steps have retried."""
     all: bool = False
     """All jobs. An empty filter, or one with only `until`, is refused without it."""
     cursor: Cursor | None = None
@@ -152,6 +161,34 @@ class RatesOut(msgspec.Struct):
     """Number of ended claims by step, queue and outcome."""
 
     rates: list[Rate]
+
+
+class LatencyQuery(Body):
+    """Period and step."""
+
+    since: Span = 3600
+    step: Step = 60
+
+
+class ErrorQuery(Body):
+    """Period and step of the chart."""
+
+    since: Span = 86400
+    step: Step = 3600
+
+
+class IncidentQuery(Body):
+    """The span, up to 24 hours, extended to whole minutes."""
+
+    start: Moment
+    end: Moment
+
+
+class IncidentOut(msgspec.Struct):
+    """What ended, and what failed, within a span, and as long before and after it."""
+
+    stats: Comparison
+    failures: Failures
 
 
 class DepthsQuery(Body):
@@ -210,6 +247,8 @@ async def bulk(call: Call, body: Bulk) -> Answer:
             ids=body.ids or (),
             all=body.all,
             to=body.to,
+            rate=body.rate,
+            spaced=body.spaced,
             cursor=body.cursor,
             dry_run=body.dry_run,
         )
@@ -226,6 +265,27 @@ async def rates(call: Call, query: RatesQuery) -> Answer:
     return json(RatesOut(await call.app.timeseries.rates(query.since, query.step, by_queue=query.queues)))
 
 
+async def latency(call: Call, query: LatencyQuery) -> Answer:
+    """Outcomes, and percentiles of waiting and run times, by step, queue and task."""
+    return json(await call.app.timeseries.latency(query.since, query.step))
+
+
+async def incident(call: Call, query: IncidentQuery) -> Answer:
+    """Queues, tasks, error groups, workers and versions within a span, and as long before and after it."""
+    stats = await call.app.timeseries.compare(query.start, query.end)
+    return json(IncidentOut(stats, await call.app.errors.compare(query.start, query.end)))
+
+
+async def error_group(call: Call, fingerprint: str, query: ErrorQuery) -> Answer:
+    """One error group over time: attempts by step, queue, worker and version."""
+    found = await call.app.errors.group(checked_text(fingerprint, "fingerprint"), query.since, query.step)
+    if found is None:
+        raise Refused(
+            NOT_FOUND, f"no failed attempt is in the error group {fingerprint!r:.80}; its jobs may have been removed"
+        )
+    return json(found)
+
+
 async def depths(call: Call, query: DepthsQuery) -> Answer:
     """Number of queued jobs over time."""
     return json(DepthsOut(await call.app.timeseries.depth_by_minute(query.since, query.step)))
@@ -234,6 +294,16 @@ async def depths(call: Call, query: DepthsQuery) -> Answer:
 async def explain(call: Call, id: str) -> Answer:
     """Explain why a job is not running."""
     return json(await call.app.explain(checked_text(id, "id")))
+
+
+async def explain_store(call: Call) -> Answer:
+    """Explain why jobs wait, over all queues: parts with counts and actions."""
+    return json(await call.app.explain())
+
+
+async def explain_queue(call: Call, name: str) -> Answer:
+    """Explain why the jobs of a queue wait."""
+    return json(await call.app.explain(queue=name))
 
 
 async def me(call: Call) -> Answer:
@@ -263,10 +333,17 @@ def endpoints() -> list[Endpoint]:
         Endpoint("GET", "/v1/count", "read", count, {200: Count}, within=scoping.filtered),
         Endpoint("POST", "/v1/bulk", "operate", bulk, {200: Changed}, (OUTCOME_UNKNOWN,), scoping.bulk),
         Endpoint("GET", "/v1/errors", "read", errors, {200: Errors}),
+        Endpoint("GET", "/v1/errors/{fingerprint}", "read", error_group, {200: ErrorHistory}, (NOT_FOUND,)),
+        Endpoint("GET", "/v1/incident", "read", incident, {200: IncidentOut}),
+        Endpoint("GET", "/v1/latency", "read", latency, {200: Latency}),
         Endpoint("GET", "/v1/rates", "read", rates, {200: RatesOut}),
         Endpoint("GET", "/v1/depths", "read", depths, {200: DepthsOut}),
         Endpoint(
             "GET", "/v1/jobs/{id}/explain", "read", explain, {200: Explanation}, (JOB_NOT_FOUND,), scoping.one_job
+        ),
+        Endpoint("GET", "/v1/explain", "read", explain_store, {200: Reasons}),
+        Endpoint(
+            "GET", "/v1/queues/{name}/explain", "read", explain_queue, {200: Reasons}, within=scoping.whole_queues
         ),
         Endpoint("GET", "/v1/me", None, me, {200: Me}, (UNAUTHORIZED,)),
     ]

@@ -50,6 +50,11 @@ async def page(call: Call) -> Answer:
     return served(call, files()["index.html"])
 
 
+async def reference(call: Call) -> Answer:
+    """The page of the HTTP API."""
+    return served(call, files()["docs.html"])
+
+
 async def part(call: Call, name: str) -> Answer:
     """A file of the dashboard."""
     file = files().get(name)
@@ -62,5 +67,6 @@ def endpoints() -> list[Endpoint]:
     """The routes of the dashboard, which are not part of the API."""
     return [
         Endpoint("GET", "/", None, page, {200: "text/html"}),
+        Endpoint("GET", "/docs", None, reference, {200: "text/html"}),
         Endpoint("GET", "/dashboard/{name}", None, part, {200: "text/plain"}, (NOT_FOUND,)),
     ]

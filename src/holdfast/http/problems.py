@@ -38,6 +38,7 @@ SHELL_REFUSED = Kind("shell-refused", 403, "This shell job is not allowed over H
 TASK_REFUSED = Kind("task-refused", 403, "Jobs of this task are not allowed over HTTP")
 NOT_FOUND = Kind("not-found", 404, "Not found")
 JOB_NOT_FOUND = Kind("job-not-found", 404, "Job not found")
+WORKER_NOT_FOUND = Kind("worker-not-found", 404, "Worker not found")
 SCHEDULE_NOT_FOUND = Kind("schedule-not-found", 404, "Schedule not found")
 NOT_SET = Kind("not-set", 404, "This setting is not set in the store")
 METHOD_NOT_ALLOWED = Kind("method-not-allowed", 405, "The path does not support this method")
@@ -61,6 +62,7 @@ KINDS: dict[type[HoldfastError], Kind] = {
     errors.InvalidJob: INVALID,
     errors.PayloadTooLarge: TOO_LARGE,
     errors.JobNotFound: JOB_NOT_FOUND,
+    errors.WorkerNotFound: WORKER_NOT_FOUND,
     errors.ScheduleNotFound: SCHEDULE_NOT_FOUND,
     errors.JobExists: JOB_EXISTS,
     errors.KeyConflict: KEY_CONFLICT,

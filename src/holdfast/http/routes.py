@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from . import claims, events, flows, inspection, jobs, limits, metrics, overview, schedules, scoping, signals
+from . import (
+    audit,
+    claims,
+    control,
+    events,
+    flows,
+    inspection,
+    jobs,
+    limits,
+    metrics,
+    overview,
+    schedules,
+    scoping,
+    signals,
+    webhooks,
+)
 from .endpoint import EVENTS, Endpoint
 from .problems import (
     BUSY,
@@ -41,8 +56,10 @@ READ, SUBMIT, WORK, OPERATE = "read", "submit", "work", "operate"
 TEXT = "text/plain"
 KEY = {"Idempotency-Key": "1 to 512 characters; a repeated key returns the same job."}
 LAST = {"Last-Event-ID": "The last event id of an earlier stream, to resume it; without it, from now."}
+RESUME = {"Last-Event-ID": "The id of the last chunk that was received, to continue after it; replaces `position`."}
 WRITES = (OUTCOME_UNKNOWN,)
 ONE = (JOB_NOT_FOUND,)
+STREAMED = (JOB_NOT_FOUND, BUSY)
 CHANGED = (JOB_NOT_FOUND, INVALID_STATE, OUTCOME_UNKNOWN)
 RUN_AGAIN = (*CHANGED, SHELL_REFUSED, TASK_REFUSED)
 HELD = (JOB_NOT_FOUND, LEASE_LOST, OUTCOME_UNKNOWN)
@@ -81,9 +98,22 @@ def endpoints() -> list[Endpoint]:
         Endpoint("POST", "/v1/jobs/{id}/cancel", OPERATE, jobs.cancel, {200: Cancelled}, CHANGED, scoping.changed_job),
         Endpoint("POST", "/v1/jobs/{id}/retry", OPERATE, jobs.retry, {200: JobOut}, RUN_AGAIN, scoping.changed_job),
         Endpoint("GET", "/v1/jobs/{id}/logs", READ, jobs.logs, {200: LogsOut}, ONE, scoping.one_job),
+        Endpoint(
+            "GET", "/v1/jobs/{id}/stream", READ, jobs.stream, {200: EVENTS}, STREAMED, scoping.one_job, headers=RESUME
+        ),
         Endpoint("GET", "/v1/jobs/{id}/output", READ, jobs.output, {200: TEXT}, ONE, scoping.one_job),
         *overview.endpoints(),
         Endpoint("GET", "/v1/jobs/{id}", READ, jobs.get, {200: JobOut}, ONE, scoping.one_job),
+        Endpoint("PATCH", "/v1/jobs/{id}", OPERATE, jobs.edit, {200: JobOut}, RUN_AGAIN, scoping.changed_job),
+        Endpoint(
+            "POST",
+            "/v1/jobs/{id}/clone",
+            OPERATE,
+            jobs.clone,
+            {201: JobOut},
+            (JOB_NOT_FOUND, INVALID_STATE, *refusals),
+            scoping.one_job,
+        ),
         Endpoint("DELETE", "/v1/jobs/{id}", OPERATE, jobs.delete, {204: None}, CHANGED, scoping.changed_job),
         Endpoint("GET", "/v1/dlq", READ, jobs.list_dead, {200: JobsOut}, within=scoping.filtered),
         Endpoint("POST", "/v1/dlq/retry", OPERATE, jobs.retry_all_dead, {200: Retried}, WRITES),
@@ -116,9 +146,12 @@ def endpoints() -> list[Endpoint]:
             scoping.whole_task,
         ),
         Endpoint("GET", "/v1/workers", READ, inspection.workers, {200: WorkersOut}),
+        *control.endpoints(),
         *schedules.endpoints(),
         *signals.endpoints(),
         *flows.endpoints(),
+        *audit.endpoints(),
+        *webhooks.endpoints(),
         Endpoint("GET", "/v1/config", READ, inspection.list_settings, {200: SettingsOut}),
         Endpoint("GET", "/v1/config/{key}", READ, inspection.get_setting, {200: Setting}, (NOT_SET,)),
         Endpoint("PUT", "/v1/config/{key}", OPERATE, inspection.put_setting, {200: Setting}, WRITES),

@@ -51,6 +51,7 @@ MAX_RPC_INT = 2**53
 """Upper bound of times (microseconds) and sizes (bytes): integers that every JSON parser keeps."""
 INT32, INT64 = 2**31, 2**63
 """Exclusive upper bounds of signed 32 and 64 bit integers."""
+ADVICE = "nothing was written. Use the same version of Holdfast in the client and the server"
 
 
 def check_batch(batch: Batch, max_payload: int) -> None:
@@ -74,10 +75,13 @@ def check_holders(holders: Sequence[Holder]) -> None:
     for holder in holders:
         checked_text(holder.id, "a holder's id")
         if not 0 < holder.lease <= WEEK or not 0 <= holder.started_at < MAX_RPC_INT or not 0 <= holder.pid < INT32:
-            raise InvalidJob(f"holder {holder.id!r}: lease, started_at or pid is out of range")
-        for text in (holder.node, holder.version, holder.kind):
+            raise InvalidJob(f"holder {holder.id!r}: lease, started_at or pid is out of range; {ADVICE}")
+        for text in (holder.node, holder.version, holder.kind, holder.state):
             if len(text) > 256 or not text.isprintable():
-                raise InvalidJob(f"holder {holder.id!r}: node, version or kind is over 256 characters or not printable")
+                raise InvalidJob(
+                    f"holder {holder.id!r}: node, version, kind or state is over 256 characters or not printable;"
+                    f" {ADVICE}"
+                )
         if not 0 <= holder.slots <= MAX_BOUND:
             raise InvalidJob(f"holder {holder.id!r}: slots must be from 0 to {MAX_BOUND}, not {holder.slots!s:.50}")
         _check_names(holder.queues, holder.tasks)
@@ -130,7 +134,7 @@ def _check_find(where: Where, cursor: str | None, limit: int) -> None:
     _check_count(PAGE_LIMIT, limit)
     checked_cursor(cursor)
     if not STATES.issuperset(where.states):
-        raise InvalidJob(f"the filter has an unknown state {min(set(where.states) - STATES)!r:.50}")
+        raise InvalidJob(f"the filter has an unknown state {min(set(where.states) - STATES)!r:.50}; {ADVICE}")
     waiting_for = None if where.waiting_for is None else where.waiting_for.name
     for text in (where.queue, where.task, where.tag, waiting_for):
         if text is not None:
@@ -144,7 +148,7 @@ def _check_transitions(since: str | None, limit: int) -> None:
     _check_count(100 * PAGE_LIMIT, limit)
 
 
-def _check_output(id: str, position: int, limit: int) -> None:
+def _check_output(id: str, position: int, limit: int, _stream: bool) -> None:
     _check_ids([id])
     _check_number(id, "position", position)
     _check_count(16 * MIB, limit)
@@ -183,7 +187,7 @@ def _check_job(job: NewJob, max_payload: int) -> None:
     if job.timeout is not None:
         checked_seconds(job.timeout, "timeout", positive=True)
     if job.run_at is not None and not 0 <= job.run_at < MAX_RPC_INT:
-        raise InvalidJob(f"job {id!r}: run_at is out of range")
+        raise InvalidJob(f"job {id!r}: run_at is out of range; {ADVICE}")
     if job.unique not in UNIQUE:
         raise InvalidJob(
             f"job {id!r}: unique must be one of {', '.join(sorted(UNIQUE - {''}))}, not {job.unique!r:.50}"
@@ -211,7 +215,7 @@ def _check_limit_key(id: str, limit_key: LimitKey) -> None:
         and 1 <= limit_key.burst <= MAX_BOUND
     )
     if not sound or not limit_key.interval >= 0 or limit_key.interval * limit_key.burst > MAX_BURST_SPAN:
-        raise InvalidJob(f"job {id!r}: a number of its limit key is out of range")
+        raise InvalidJob(f"job {id!r}: a number of its limit key is out of range; {ADVICE}")
 
 
 def _check_extra(id: str, data: bytes | None, max_payload: int) -> None:
@@ -221,7 +225,7 @@ def _check_extra(id: str, data: bytes | None, max_payload: int) -> None:
     try:
         extras.check(id, data)
     except ValueError as error:
-        raise InvalidJob(f"job {id!r}: its internal metadata (extra) is not valid: {error}") from None
+        raise InvalidJob(f"job {id!r}: its internal metadata (extra) is not valid: {error}; {ADVICE}") from None
     for job in follow_ups.jobs_in(data):
         _check_job(msgspec.structs.replace(job, id=id), max_payload)
 
@@ -259,9 +263,9 @@ def _check_note(note: Note, max_payload: int) -> None:
 def _check_end(end: Settlement, max_payload: int) -> None:
     id = _check_claim(end.id, end.seq, end.fence, end.token)
     if end.state not in ENDS:
-        raise InvalidJob(f"job {id!r:.200}: a claim cannot end in state {end.state!r:.50}")
+        raise InvalidJob(f"job {id!r:.200}: a claim cannot end in state {end.state!r:.50}; {ADVICE}")
     if not 0 < len(end.outcome) <= 32 or not end.outcome.isprintable():
-        raise InvalidJob(f"job {id!r:.200}: invalid outcome {end.outcome!r:.50}")
+        raise InvalidJob(f"job {id!r:.200}: invalid outcome {end.outcome!r:.50}; {ADVICE}")
     _check_number(id, "nonce", end.nonce)
     _check_number(id, "attempt", end.attempt, INT32 - 1, least=-1)
     _check_number(id, "crashes", end.crashes, INT32 - 1, least=-COMPANY)
@@ -273,6 +277,8 @@ def _check_end(end: Settlement, max_payload: int) -> None:
     checked_seconds(end.key_keep, "key_keep")
     if end.key is not None:
         checked_text(end.key, "key")
+    if end.task:
+        checked_name(end.task, "task")
     if end.result is not None:
         _check_size(id, end.result, max_payload)
     _check_texts(id, end.error, end.traceback)
@@ -284,7 +290,7 @@ def _check_change(change: Change, max_payload: int) -> None:
     _check_number(id, "fence", change.expected_fence)
     # The stored state of a damaged job may be any text.
     if len(change.expected_state) > 64 or not change.expected_state.isprintable():
-        raise InvalidJob(f"job {id!r}: expected_state {change.expected_state!r:.50} is not valid")
+        raise InvalidJob(f"job {id!r}: expected_state {change.expected_state!r:.50} is not valid; {ADVICE}")
     if change.expected_task:  # set by a proxying server; "": the job does not exist
         checked_name(change.expected_task, "task")
     if change.expected_seq is not None:
@@ -298,7 +304,7 @@ def _check_change(change: Change, max_payload: int) -> None:
 
 def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
     if isinstance(patch.state, str) and patch.state not in ENDS:
-        raise InvalidJob(f"job {id!r}: a change cannot set state {patch.state!r:.50}")
+        raise InvalidJob(f"job {id!r}: a change cannot set state {patch.state!r:.50}; {ADVICE}")
     for name, least in (("attempt", -1), ("reset_count", -1), ("crashes", -COMPANY)):
         if isinstance(number := getattr(patch, name), int):
             _check_number(id, name, number, INT32 - 1, least=least)
@@ -311,6 +317,10 @@ def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
     _check_texts(id, *(text for text in (patch.error, patch.traceback) if isinstance(text, str)))
     if isinstance(patch.task, str):
         checked_name(patch.task, "task")
+    if isinstance(patch.queue, str):
+        checked_name(patch.queue, "queue")
+    if isinstance(patch.priority, int):
+        checked_priority(patch.priority)
     if patch.fingerprint:
         checked_text(patch.fingerprint, "a fingerprint")
     if isinstance(patch.meta, dict):
@@ -321,7 +331,8 @@ def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
         _check_extra(id, patch.extra, max_payload)
     if isinstance(patch.history, tuple):
         if len(patch.history) > HISTORY_LIMIT:
-            raise InvalidJob(f"job {id!r}: a history has at most {HISTORY_LIMIT} lines, not {len(patch.history)}")
+            count = len(patch.history)
+            raise InvalidJob(f"job {id!r}: a history has at most {HISTORY_LIMIT} lines, not {count}; {ADVICE}")
         for line in patch.history:
             _check_line(id, line)
 
@@ -332,7 +343,7 @@ def _check_line(id: str, line: Attempt) -> None:
     _check_number(id, "fence", line.fence)
     for at in (line.started_at, line.ended_at):
         if at is not None and not 0 <= at < MAX_RPC_INT:
-            raise InvalidJob(f"job {id!r}: a time in its history is out of range")
+            raise InvalidJob(f"job {id!r}: a time in its history is out of range; {ADVICE}")
     checked_text(line.outcome, "an outcome", 32)
     _check_texts(id, line.worker, line.error)
 
@@ -348,7 +359,10 @@ def _check_ask(ask: Ask) -> None:
 def _check_names(queues: Sequence[str], tasks: Sequence[str]) -> None:
     if max(len(queues), len(tasks)) > MAX_RPC_NAMES:
         count = max(len(queues), len(tasks))
-        raise InvalidJob(f"one call takes at most {MAX_RPC_NAMES} queues or tasks, not {count}; name fewer")
+        raise InvalidJob(
+            f"a worker of a remote store can have at most {MAX_RPC_NAMES} queues and as many tasks, not {count}; use"
+            " fewer"
+        )
     for queue in queues:
         checked_name(queue, "queue")
     for task in tasks:
@@ -374,7 +388,7 @@ def _check_waiting_for(id: str, waiting_for: Waiting | None) -> None:
     if waiting_for is None:
         return
     if waiting_for.kind == "unknown":  # read from a damaged job; never written
-        raise InvalidJob(f"job {id!r:.200}: waiting_for cannot be of kind 'unknown'")
+        raise InvalidJob(f"job {id!r:.200}: waiting_for cannot be of kind 'unknown'; {ADVICE}")
     checked_text(waiting_for.name, f"job {id!r:.200}: what it waits for", MAX_RPC_NAME_LENGTH)
 
 

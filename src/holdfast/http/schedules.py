@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -33,6 +33,13 @@ class NewSchedule(Work, kw_only=True):
     Read-only fields of `ScheduleOut` are accepted and ignored, so that an answer can be sent back.
     """
 
+    EITHER: ClassVar[tuple[tuple[str, str], ...]] = (("cron", "every"),)
+    EXAMPLE: ClassVar[dict[str, Any] | None] = {
+        "type": "report",
+        "payload": {},
+        "cron": "0 3 * * *",
+        "tz": "Europe/Oslo",
+    }
     cron: Annotated[str, Meta(min_length=1, max_length=CRON_LIMIT)] | None = None
     """Five fields, or six with leading seconds, or @daily etc. Either this or `every`."""
     every: Annotated[float, Meta(gt=0, lt=DELAY_LIMIT, description="Seconds.")] | None = None
@@ -74,6 +81,8 @@ class ScheduleOut(msgspec.Struct, kw_only=True):
     retry: Backoff | None
     tags: tuple[str, ...]
     expires_in: float | None
+    deadline_in: float | None
+    stall_timeout: float | None
     cron: str | None
     every: float | None
     tz: str
@@ -81,7 +90,7 @@ class ScheduleOut(msgspec.Struct, kw_only=True):
     """Its rule in English."""
     catch_up: int
     jitter: float
-    overlap: str
+    overlap: Literal["allow", "skip"]
     start: datetime | None
     """No run is due before this time."""
     end: datetime | None
@@ -160,7 +169,8 @@ async def delete_schedule(call: Call, name: str) -> Answer:
 
 def _out(kept: Schedule) -> ScheduleOut:
     parts = kept.shown()
-    return ScheduleOut(type=parts.pop("task"), expires_in=parts.pop("expires"), **parts)
+    spans = {"expires_in": parts.pop("expires"), "deadline_in": parts.pop("deadline")}
+    return ScheduleOut(type=parts.pop("task"), **spans, **parts)
 
 
 def endpoints() -> list[Endpoint]:

@@ -6,20 +6,21 @@ import functools
 from collections.abc import Callable
 from datetime import datetime
 from operator import attrgetter
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import msgspec
 from msgspec import Meta
 
+from ..client.worker_log import EndedWorker
 from ..core.errors import InvalidJob
 from ..core.job import PRIORITY_MAX, PRIORITY_MIN, State
 from ..core.lifecycle import DELAY_LIMIT
 from ..core.log_lines import LogLine
-from ..core.settings import MANUAL_LEASE
-from ..core.validation import EPOCH_LIMIT, KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
+from ..core.settings import MANUAL_LEASE, STORED_NAMES
+from ..core.validation import EPOCH_LIMIT, KEY_LIMIT, MAX_RATE, NAME_LIMIT, TAGS_LIMIT, WEEK
 from ..core.waiting import Waiting
 from ..tasks.options import JOB_OPTIONS, JobOptions
-from ..views import AttemptInfo, Job, LimitInfo, Progress, StepInfo, WorkerInfo
+from ..views import STATE_WORDS, AttemptInfo, Job, LimitInfo, Progress, StepInfo, WorkerInfo
 from . import limits
 
 MAX_ATTEMPTS = 25
@@ -30,20 +31,29 @@ REMOVED = "removed"
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT, description="Printable characters.")]
 Key = Annotated[str, Meta(min_length=1, max_length=KEY_LIMIT, description="Printable characters.")]
 Seconds = Annotated[float, Meta(ge=0, lt=DELAY_LIMIT, description="Seconds.")]
+Priority = Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
+PerSecond = Annotated[float, Meta(gt=0, le=MAX_RATE, description="Jobs per second.")]
 Fence = Annotated[int, Meta(ge=0, lt=2**53)]
 Token = Annotated[str, Meta(min_length=1, max_length=16_384, description="As returned by the claim.")]
 Limit = Annotated[int, Meta(ge=1, le=limits.MAX_PAGE)]
 Cursor = Annotated[str, Meta(max_length=200, description="As returned with the last page.")]
 Status = Annotated[str, Meta(extra_json_schema={"enum": [*(state.value for state in State), REMOVED]})]
+StateWord = Annotated[str, Meta(extra_json_schema={"enum": sorted({*(state.value for state in State), *STATE_WORDS})})]
 Moment = Annotated[datetime, Meta(tz=True)] | Annotated[float, Meta(ge=0, lt=EPOCH_LIMIT, description="Since 1970.")]
 """A time with its zone, or seconds since 1970."""
 Span = Annotated[float, Meta(gt=0, lt=DELAY_LIMIT, description="Seconds.")]
 Unique = Literal["until_start", "until_end"] | Span
-JsonObject = Annotated[msgspec.Raw, Meta(extra_json_schema={"type": "object"})]
+SettingName = Annotated[str, Meta(extra_json_schema={"enum": STORED_NAMES})]
+JsonObject = Annotated[msgspec.Raw, Meta(extra_json_schema={"type": "object", "additionalProperties": True})]
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True):
     """A body or query of a request; unknown fields are refused."""
+
+    EITHER: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Pairs of fields of which at most one may be given."""
+    EXAMPLE: ClassVar[dict[str, Any] | None] = None
+    """A valid request, for the OpenAPI document."""
 
 
 class Work(Body, kw_only=True):
@@ -54,16 +64,21 @@ class Work(Body, kw_only=True):
     """The arguments of the task, by name."""
     max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
     queue: Name | None = None
-    priority: Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)] | None = None
+    priority: Priority | None = None
     timeout: Span | None = None
     tags: Annotated[list[Name], Meta(max_length=TAGS_LIMIT)] | None = None
     expires_in: Span | None = None
     """Latest start, in seconds after it was stored."""
+    deadline_in: Span | None = None
+    """Latest end over all attempts, in seconds after it was stored; then it is dead."""
+    stall_timeout: Span | None = None
+    """Maximum seconds of a run without progress, output or checkpoint."""
 
 
 class Wanted(Work, kw_only=True):
     """Fields of submitted jobs."""
 
+    EITHER: ClassVar[tuple[tuple[str, str], ...]] = (("run_at", "delay"), ("expires_in", "expires_at"))
     run_at: Moment | None = None
     """Earliest start: a time with its zone, or seconds since 1970."""
     delay: Seconds | None = None
@@ -71,6 +86,8 @@ class Wanted(Work, kw_only=True):
     """One job per key: until it starts, until it ends, or for this many seconds."""
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
     """Latest start, as a time."""
+    deadline_at: Annotated[datetime, Meta(tz=True)] | None = None
+    """Latest end over all attempts, as a time."""
     on_success: Name | None = None
     """A task whose job is stored when this one has succeeded. Its argument is the id of this job."""
     on_dead: Name | None = None
@@ -80,6 +97,13 @@ class Wanted(Work, kw_only=True):
 class NewJob(Wanted, kw_only=True):
     """A job to be submitted, or the replacement of the waiting job of its key."""
 
+    EXAMPLE: ClassVar[dict[str, Any] | None] = {
+        "type": "send_invoice",
+        "payload": {"order_id": 42},
+        "queue": "mail",
+        "delay": 30,
+        "max_attempts": 5,
+    }
     replace: bool = False
     debounce: Span | None = None
     """Replace the waiting job, and start this many seconds after the last request."""
@@ -93,9 +117,37 @@ class NewJobInBatch(Wanted, kw_only=True):
     key: Key
 
 
+class EditJob(Body, kw_only=True):
+    """What a waiting job gets; omitted fields stay."""
+
+    payload: JsonObject = msgspec.field(default_factory=msgspec.Raw)
+    """All arguments of the task, by name."""
+    queue: Name | None = None
+    priority: Priority | None = None
+    run_at: Moment | None = None
+    """Earliest start: a time with its zone, or seconds since 1970."""
+    delay: Seconds | None = None
+
+
+class CloneJob(EditJob, kw_only=True):
+    """What the new job gets instead of the values of the original; omitted fields are copied."""
+
+    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
+    timeout: Span | None = None
+    tags: Annotated[list[Name], Meta(max_length=TAGS_LIMIT)] | None = None
+    key: Key | None = None
+    """Its idempotency key, so that a repeated request makes no second job."""
+
+
 class Batch(Body):
     """Jobs to be submitted together. Each is stored or refused individually."""
 
+    EXAMPLE: ClassVar[dict[str, Any] | None] = {
+        "jobs": [
+            {"type": "send_invoice", "payload": {"order_id": 42}, "key": "invoice-42"},
+            {"type": "send_invoice", "payload": {"order_id": 43}, "key": "invoice-43"},
+        ]
+    }
     jobs: Annotated[list[msgspec.Raw], Meta(min_length=1, max_length=limits.BATCH_JOBS)]
 
 
@@ -151,6 +203,9 @@ class JobOut(msgspec.Struct):
     """Its durable steps so far."""
     damage: dict[str, str]
     """Fields whose stored value cannot be decoded, with that value as text. Such a job does not run."""
+    deadline_at: datetime | None
+    """Latest end; then it is dead."""
+    stall_timeout: float | None
 
 
 SPELLED = {"type": "task", "status": "state", "attempts": "attempt"}
@@ -170,14 +225,19 @@ def job_out(job: Job) -> JobOut:
     return JobOut(*_parts(job))
 
 
-OPTIONS = {"run_at": "at", "expires_in": "expires", "expires_at": "expires"}
+OPTIONS = {
+    "run_at": "at",
+    **dict.fromkeys(("expires_in", "expires_at"), "expires"),
+    **dict.fromkeys(("deadline_in", "deadline_at"), "deadline"),
+}
 """Fields of a body with another option name in Python."""
 
 
-def chosen(body: Work) -> JobOptions:
+def chosen(body: Work | EditJob) -> JobOptions:
     """The options of a body, as `using` takes them."""
-    if getattr(body, "expires_in", None) is not None and getattr(body, "expires_at", None) is not None:
-        raise InvalidJob("not stored: give either expires_in or expires_at, not both")
+    for name in ("expires", "deadline"):
+        if getattr(body, f"{name}_in", None) is not None and getattr(body, f"{name}_at", None) is not None:
+            raise InvalidJob(f"nothing was stored: give either {name}_in or {name}_at, not both")
     options, values = _options(type(body))
     given = {option: value for option, value in zip(options, values(body), strict=True) if value is not None}
     if given.get("replace") is False:  # the default; it must not override the task's option
@@ -186,7 +246,7 @@ def chosen(body: Work) -> JobOptions:
 
 
 @functools.cache
-def _options(kind: type[Work]) -> tuple[list[str], Callable[[Work], tuple[Any, ...]]]:
+def _options(kind: type[Body]) -> tuple[list[str], Callable[[Body], tuple[Any, ...]]]:
     """The options that a body can have, and a function that reads their values."""
     named = {name: OPTIONS.get(name, name) for name in kind.__struct_fields__}
     names = [name for name, option in named.items() if option in JOB_OPTIONS]
@@ -196,7 +256,7 @@ def _options(kind: type[Work]) -> tuple[list[str], Callable[[Work], tuple[Any, .
 class JobsQuery(Body):
     """A filter of jobs to list; all given parts must match."""
 
-    state: list[str] | None = None
+    state: list[StateWord] | None = None
     """A state, or its alias such as `pending`; repeatable."""
     queue: Name | None = None
     type: Name | None = None
@@ -250,6 +310,8 @@ class RetryDead(Body):
     """The dead jobs to retry: all of them, or those of one queue."""
 
     queue: Name | None = None
+    rate: PerSecond | None = None
+    """The jobs become due at this rate."""
     dry_run: bool = False
     """Only count them; retry none."""
 
@@ -267,7 +329,7 @@ class Retried(msgspec.Struct):
 
 
 class OutputQuery(Body):
-    """Where to start, in bytes of the job's whole output."""
+    """Where to start, in bytes of the job's whole output or stream."""
 
     position: Annotated[int, Meta(ge=0, lt=2**53)] = 0
 
@@ -279,6 +341,12 @@ class LogsOut(msgspec.Struct):
     """About 1 MiB at a time; none: there are no more yet."""
     position: int
     """Where to continue."""
+
+
+class StreamEnd(msgspec.Struct):
+    """The last event of a job's stream: `end`."""
+
+    status: Status
 
 
 class QueueOut(msgspec.Struct):
@@ -342,9 +410,10 @@ class Paused(msgspec.Struct):
     """False if no job, live worker or schedule uses this queue; it is paused anyway."""
 
 
-class Which(Body):
+class TaskJobs(Body):
     """The jobs of a task with all these arguments; without arguments, all jobs of the task."""
 
+    EXAMPLE: ClassVar[dict[str, Any] | None] = {"where": {"customer_id": 42}}
     where: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
@@ -373,15 +442,17 @@ class PausedTasksOut(msgspec.Struct):
 
 
 class WorkersOut(msgspec.Struct):
-    """The live workers and manual claims, sorted by node and pid."""
+    """The live workers and manual claims, sorted by node and pid; and the workers that ended within the last hour."""
 
     workers: list[WorkerInfo]
+    ended: list[EndedWorker]
+    """The last ones first, as far as a running server has noticed them."""
 
 
 class Setting(msgspec.Struct):
     """A setting stored in the store."""
 
-    key: str
+    key: SettingName
     value: Any
 
 
@@ -394,12 +465,14 @@ class SettingsOut(msgspec.Struct):
 class NewValue(Body):
     """A setting's new value."""
 
+    EXAMPLE: ClassVar[dict[str, Any] | None] = {"value": 5}
     value: str | int | float | None
 
 
 class NewClaim(Body):
     """A request to claim jobs."""
 
+    EXAMPLE: ClassVar[dict[str, Any] | None] = {"queues": ["mail"], "limit": 10, "lease": 60, "wait": 20}
     queues: Annotated[list[Name], Meta(min_length=1, max_length=20)] = msgspec.field(
         default_factory=lambda: ["default"]
     )
@@ -436,6 +509,7 @@ class Extend(Body):
 class Complete(Body):
     """The claim to end as succeeded."""
 
+    EXAMPLE: ClassVar[dict[str, Any] | None] = {"fence": 7, "token": "as returned by the claim", "result": {"sent": 1}}
     fence: Fence
     token: Token
     result: Any = None
@@ -444,6 +518,12 @@ class Complete(Body):
 class Fail(Body):
     """The claim to end as failed."""
 
+    EXAMPLE: ClassVar[dict[str, Any] | None] = {
+        "fence": 7,
+        "token": "as returned by the claim",
+        "error": "mail server refused the connection",
+        "retry_in": 60,
+    }
     fence: Fence
     token: Token
     error: Annotated[str, Meta(min_length=1)]

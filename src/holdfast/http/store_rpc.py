@@ -88,7 +88,7 @@ class StoreRpc:
         handlers: dict[str, Handler] = {method.name: self._plain(method) for method in rpc.PLAIN}
         handlers[rpc.HELLO.name] = self._hello
         handlers[rpc.WRITE.name] = self._method(rpc.WRITE, self._write, self._worker_sends)
-        handlers[rpc.RECORDS.name] = self._method(rpc.RECORDS, self._records)
+        handlers[rpc.RECORDS.name] = self._method(rpc.RECORDS, self._records, self._worker_reads)
         handlers[rpc.PUT_RECORD.name] = self._method(rpc.PUT_RECORD, self._put_record, self._worker_puts)
         handlers[rpc.WARNINGS.name] = self._method(rpc.WARNINGS, self._warnings)
         handlers[rpc.WAITING_CALLS.name] = self._calls_by_role()
@@ -212,6 +212,9 @@ class StoreRpc:
 
     async def _worker_sends(self, batch: Batch) -> bool:
         return self._declared.worker_changes(batch.changes)
+
+    async def _worker_reads(self, kinds: Sequence[str]) -> bool:
+        return all(self._declared.of(kind).worker_reads for kind in kinds)
 
     async def _worker_puts(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
         write = RecordWrite(kind, name, value, expect)

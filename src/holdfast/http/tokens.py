@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
+from ..client.audited import audited
 from ..client.search import Scope
 from ..core.clock import MICROS, fresh_secret
 from ..core.errors import ConfigError, HoldfastError, OutcomeUnknown
 from ..core.validation import checked_name, checked_seconds, checked_text
+from ..observe.actors import note_target
 from ..store.worker_writes import RecordKind, WorkerWrites
 from ..views import moment
 
@@ -63,6 +65,13 @@ class Access(msgspec.Struct, frozen=True):
     token: str = ""
     """The token's id; "" for HOLDFAST_TOKEN, and if no token is needed."""
     expires_at: int | None = None
+    label: str = ""
+    """The token's label; `HOLDFAST_TOKEN` for that one, "" if no token is needed."""
+
+    @property
+    def who(self) -> str:
+        """The sender, for logs: the token's label, else its id."""
+        return self.label or (f"token {self.token}" if self.token else "anonymous")
 
 
 class TokenInfo(msgspec.Struct, frozen=True):
@@ -80,8 +89,10 @@ class TokenInfo(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Access(ALL)
+OWN = Access(ALL, label="HOLDFAST_TOKEN")
 
 
+@audited("token.create")
 async def create(
     records: Records,
     roles: Iterable[str],
@@ -119,6 +130,7 @@ async def create(
     except OutcomeUnknown as error:
         message = f"token {id} may be stored, but its secret is lost; revoke it and create another: {error}"
         raise OutcomeUnknown(message) from error
+    note_target(id=id)
     return f"hf_{id}_{secret}"
 
 
@@ -136,6 +148,7 @@ def _seen(id: str, one: Stored, now: int) -> TokenInfo:
     return TokenInfo(id, one.label, one.roles, moment(one.created_at), ends, scope.queues, scope.tasks, expired)
 
 
+@audited("token.revoke")
 async def revoke(records: Records, id: str) -> None:
     """Revoke a token; servers refuse it within `TOKENS_MAX_AGE` seconds."""
     if id.startswith("hf_"):
@@ -175,7 +188,7 @@ class Keyring:
     async def access(self, token: str) -> Access | None:
         """The access of a token; None if it is unknown or expired."""
         if self._own is not None and hmac.compare_digest(self._own, _digest(token)):
-            return EVERYTHING
+            return OWN
         prefix, _, rest = token.partition("_")
         id, _, secret = rest.partition("_")
         if prefix != "hf":
@@ -206,7 +219,8 @@ class Keyring:
                 raise
             return
         self._stored = {
-            id: (one.digest, Access(frozenset(one.roles), one.scope, id, one.expires_at)) for id, one in stored.items()
+            id: (one.digest, Access(frozenset(one.roles), one.scope, id, one.expires_at, one.label))
+            for id, one in stored.items()
         }
         self._read_at, self._read_time = now, time
         self.seen = self.seen or bool(self._stored)

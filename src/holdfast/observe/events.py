@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -18,10 +19,15 @@ from ..core.errors import ConfigError
 from ..core.job import NewJob, Record, State
 from ..core.operations import Change, Holder, Settlement
 from ..store.group_commit import guard
+from .actors import action
 from .trace_ids import trace_id_of
 
 logger = logging.getLogger("holdfast")
 EVERY = "*"
+PATH_LIMIT = 500
+"""Maximum characters of a request's path in an event."""
+_TOKEN = re.compile(r"(hf_[0-9a-f]+_)[^/]+")
+"""A token in a path, where it does not belong."""
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -44,14 +50,18 @@ KINDS: dict[str, Kind] = {
     "job_succeeded": Kind(logging.INFO, "the job succeeded", _ENDED),
     "job_failed": Kind(logging.WARNING, "the attempt failed; the job will be retried", (*_ENDED, "error", "retry_in")),
     "job_dead": Kind(logging.ERROR, "the job became dead", (*_ENDED, "error")),
-    "job_cancelled": Kind(logging.INFO, "settled as cancelled, or cancelled by an operator", (*_ENDED, "error")),
-    "job_released": Kind(logging.INFO, "released; the attempt is not counted (uncharged)", _ENDED),
-    "job_snoozed": Kind(logging.INFO, "snoozed or waiting for a signal, uncharged", _ENDED),
-    "job_paused": Kind(logging.INFO, "blocked before it started, uncharged: its task is paused", _ENDED),
-    "job_refused": Kind(
-        logging.DEBUG, "this worker does not know its task or arguments: delayed, uncharged", (*_ENDED, "error")
+    "job_cancelled": Kind(
+        logging.INFO, "the run ended as cancelled, or an operator cancelled the waiting job", (*_ENDED, "error")
     ),
-    "job_expired": Kind(logging.WARNING, "expired before it started: settled as cancelled", (*_ENDED, "error")),
+    "job_released": Kind(logging.INFO, "released; uses no attempt", _ENDED),
+    "job_snoozed": Kind(logging.INFO, "snoozed or waiting for a signal; uses no attempt", _ENDED),
+    "job_paused": Kind(logging.INFO, "blocked before it started, because its task is paused; uses no attempt", _ENDED),
+    "job_refused": Kind(
+        logging.DEBUG,
+        "delayed, because this worker does not know its task or arguments; uses no attempt",
+        (*_ENDED, "error"),
+    ),
+    "job_expired": Kind(logging.WARNING, "expired before it started, and was cancelled", (*_ENDED, "error")),
     "job_lost": Kind(logging.WARNING, "the lease of its worker expired; it is queued again", (*_ENDED, "error")),
     "lease_lost": Kind(
         logging.WARNING, "the outcome of a run was rejected: its claim had ended or been recovered", ("fence",)
@@ -59,6 +69,7 @@ KINDS: dict[str, Kind] = {
     "cancel_requested": Kind(logging.INFO, "an operator requested cancellation of a running job"),
     "job_retried": Kind(logging.INFO, "an operator retried a job"),
     "job_meta_updated": Kind(logging.INFO, "an operator updated a job's meta"),
+    "job_edited": Kind(logging.INFO, "an operator edited a waiting job"),
     "job_moved": Kind(logging.INFO, "an operator gave a job another task"),
     "job_deleted": Kind(logging.INFO, "an operator deleted a job"),
     "sweep_complete": Kind(
@@ -70,6 +81,7 @@ KINDS: dict[str, Kind] = {
         logging.INFO, "a worker of this process started", ("store", "version", "tasks", "queues", "slots")
     ),
     "worker_stopped": Kind(logging.INFO, "a worker of this process stopped"),
+    "operator_action": Kind(logging.INFO, "an operator action of this process has ended; the audit log has it too"),
     "http_request": Kind(logging.DEBUG, "a request was answered"),
 }
 
@@ -130,12 +142,34 @@ class WorkerEvent(Event, frozen=True, gc=False):
 
 
 class RequestEvent(Event, frozen=True, gc=False):
-    """An HTTP request was answered. The path is the route's template, never the client's text."""
+    """An HTTP request was answered."""
 
     method: str
     path_template: str
+    """The path of the route, never the client's text."""
     status_code: int
     ran: float
+    path: str | None = None
+    """The path of the request, without its query, and without the secrets of tokens."""
+    sender: str | None = None
+    """The label of its token, else the token's id; or the user of the application that has the service mounted."""
+
+
+class ActionEvent(Event, frozen=True, gc=False):
+    """An operator action has ended."""
+
+    action: str
+    actor: str
+    surface: str
+    outcome: str
+    """`done`, `refused`, `failed` or `unknown`."""
+    about: str | None = None
+    """The job, queue, task or setting."""
+    count: int | None = None
+    """Jobs that were changed."""
+    error: str | None = None
+    audit_id: str | None = None
+    """Its entry in the audit log."""
 
 
 Handler = Callable[[Any], object]
@@ -152,6 +186,8 @@ class Events:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
+        self.levels = dict(_LEVELS)
+        """The level at which each event is logged."""
         self._handlers: dict[str, tuple[Handler, ...]] = dict.fromkeys(KINDS, ())
 
     def on(self, name: str, handler: Handler) -> None:
@@ -169,7 +205,7 @@ class Events:
 
     def wanted(self, name: str) -> bool:
         """Whether an event of this name would be logged or handled."""
-        return bool(self._handlers[name]) or logger.isEnabledFor(_LEVELS[name])
+        return bool(self._handlers[name]) or logger.isEnabledFor(self.levels[name])
 
     def handled(self, *names: str) -> bool:
         """Whether a handler receives events of one of these names."""
@@ -180,12 +216,14 @@ class Events:
 
         A traceback is only logged: it is part of the log record, and no field of the event.
         """
-        name, level = event.name, _LEVELS[event.name]
+        name, level = event.name, self.levels[event.name]
         if logger.isEnabledFor(level):
             logger.handle(_log_record(level, event, self.clock, traceback))
         if not (handlers := self._handlers[name]):
             return
-        request = guard.set(None)  # a handler is app code: the policy of the current request does not apply to its jobs
+        # A handler is app code: the policy of the current request does not apply to its jobs, and its own actions are
+        # not part of the current one.
+        request, acting = guard.set(None), action.set(None)
         try:
             for handler in handlers:
                 try:
@@ -199,6 +237,7 @@ class Events:
                     )
         finally:
             guard.reset(request)
+            action.reset(acting)
 
     # -- jobs
 
@@ -242,9 +281,9 @@ class Events:
         if self.wanted("lease_lost"):
             self.emit(_about("lease_lost", record, fence=record.fence))
 
-    def changed(self, record: Record, change: Change) -> None:
+    def changed(self, record: Record, change: Change, *, edited: bool = False) -> None:
         """An operator changed a job."""
-        name = _changed(change)
+        name = _changed(change, edited=edited)
         if self.wanted(name):
             error = change.patch.error if change.patch is not None and name == "job_cancelled" else None
             self.emit(_about(name, record, error=error if isinstance(error, str) else None))
@@ -273,10 +312,15 @@ class Events:
         """A worker has stopped and has no claims left."""
         self.emit(WorkerEvent("worker_stopped", worker))
 
-    def answered(self, method: str, path: str, status: int, seconds: float) -> None:
-        """A request was answered; `path` is the template of the route."""
-        if self.wanted("http_request"):
-            self.emit(RequestEvent("http_request", method, path, status, round(seconds, 6)))
+    def acted(self, event: ActionEvent) -> None:
+        """An operator action has ended."""
+        if self.wanted(event.name):
+            self.emit(event)
+
+    def answered(self, method: str, template: str, status: int, seconds: float, *, path: str, sender: str) -> None:
+        """A request was answered; `template`: the path of the route, `path`: that of the request."""
+        shown = _TOKEN.sub(r"\1***", path[:PATH_LIMIT]) if "hf_" in path else path[:PATH_LIMIT]
+        self.emit(RequestEvent("http_request", method, template, status, round(seconds, 6), shown, sender))
 
 
 @functools.cache
@@ -332,14 +376,18 @@ def _waited(record: Record) -> float | None:
     return None if record.started_at is None else max(0, record.started_at - record.run_at) / 1_000_000
 
 
-def _changed(change: Change) -> str:
+def _changed(change: Change, *, edited: bool) -> str:
     patch = change.patch
     if patch is None:
         return "job_deleted"
+    if edited:
+        return "job_edited"
     if isinstance(patch.task, str):
         return "job_moved"
     if patch.cancel is True:
         return "cancel_requested"
     if patch.state == State.CANCELLED:
         return "job_cancelled"
-    return "job_retried" if patch.state == State.QUEUED else "job_meta_updated"
+    if patch.state == State.QUEUED or isinstance(patch.reset_count, int):
+        return "job_retried"
+    return "job_meta_updated"

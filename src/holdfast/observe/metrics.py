@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import TimeoutError as TooSlow
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ SCRAPE_TIMEOUT = 4.0
 """Timeout in seconds for the store's answer."""
 Seen = tuple[list[QueueStats], int, tuple[Finding, ...]]
 """All queues, the store's time in microseconds, and its warnings."""
+LOOP_TIMEOUT = 5.0
+"""Seconds that the event loop has to answer another thread."""
 MAX_AGE = 2.0
 """Seconds for which the store's answer is cached for all scrapes."""
 MAX_QUEUES = 100
@@ -54,6 +57,18 @@ class Depths:
                     self._seen = None
                 self._asked = self._clock.monotonic()
             return self._seen
+
+    def read_on(self, loop: asyncio.AbstractEventLoop) -> Seen | None:
+        """`read` on its loop, for another thread; None if the loop is busy, has ended, or is this thread's."""
+        here = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  # does not raise
+        if not loop.is_running() or here is loop:
+            return None
+        reading = asyncio.run_coroutine_threadsafe(self.read(), loop)
+        try:
+            return reading.result(LOOP_TIMEOUT)
+        except TooSlow:
+            reading.cancel()
+            return None
 
 
 class Metrics:
@@ -125,7 +140,7 @@ class Metrics:
         }
         if seen is None:
             return found
-        queues, now = _deepest(seen[0]), seen[1]
+        queues, now = deepest(seen[0]), seen[1]
         found["holdfast_queue_depth"] = [
             ((queue.name, state.value), queue.counts.get(state, 0)) for queue in queues for state in State
         ]
@@ -137,7 +152,7 @@ class Metrics:
         return found
 
 
-def _deepest(queues: list[QueueStats]) -> list[QueueStats]:
+def deepest(queues: list[QueueStats]) -> list[QueueStats]:
     """The `MAX_QUEUES` queues with the most unfinished jobs, and the sum of the others as one queue."""
 
     def depth(queue: QueueStats) -> tuple[int, int]:

@@ -58,7 +58,26 @@ _ENDED = {
     "job_failed": "holdfast_jobs_failed_total",
     "job_dead": "holdfast_jobs_dead_total",
 }
-_OUTCOMES = ("job_cancelled", "job_expired", "job_released", "job_snoozed", "job_paused", "job_refused", "job_lost")
+ENDS = (
+    *_ENDED, "job_cancelled", "job_expired", "job_released", "job_snoozed", "job_paused", "job_refused", "job_lost",
+)  # fmt: skip
+"""The events that end a claim."""
+
+
+class LabelValues:
+    """The values of each label, bounded by `MAX_LABEL_VALUES`."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, set[str]] = {}
+
+    def known(self, label: str, value: str) -> str:
+        """The value, or `OTHER` if there are too many."""
+        values = self._known.setdefault(label, set())
+        if value not in values:
+            if len(values) >= MAX_LABEL_VALUES:
+                return OTHER
+            values.add(value)
+        return value
 
 
 class Tally:
@@ -66,7 +85,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.sums: dict[Key, float] = {}
-        self._names: dict[str, set[str]] = {}
+        self._known = LabelValues().known
 
     def listen(self, events: EventSource) -> None:
         """Count the events of a source from now on."""
@@ -74,7 +93,7 @@ class Tally:
         events.on("idempotent_submission", lambda event: self._count("holdfast_jobs_idempotent_total", event))
         events.on("lease_acquired", self._claimed)
         events.on("lease_lost", lambda _: self._add(("holdfast_lease_rejected_total",)))
-        for name in (*_ENDED, *_OUTCOMES):
+        for name in ENDS:
             events.on(name, self._ended)
         events.on("http_request", self._answered)
 
@@ -122,11 +141,3 @@ class Tally:
 
     def _add(self, key: Key, value: float = 1.0) -> None:
         self.sums[key] = self.sums.get(key, 0.0) + value
-
-    def _known(self, label: str, name: str) -> str:
-        names = self._names.setdefault(label, set())
-        if name not in names:
-            if len(names) >= MAX_LABEL_VALUES:
-                return OTHER
-            names.add(name)
-        return name

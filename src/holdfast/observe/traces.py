@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..core.internal import flow_of
 from ..core.job import NewJob, Record
 from ..core.lifecycle import Outcome
+from ..core.validation import type_name
 from ..version import __version__
+from . import meters
 from .trace_ids import PARENT, STATE, trace_id_of
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.trace import Tracer
+    from opentelemetry.trace import Link, SpanContext, Tracer
 
 Carrier = dict[str, str]
-FLUSH_MILLIS = 5000
-"""Milliseconds that an exiting process waits for its spans to be exported."""
 _arrived: ContextVar[Carrier | None] = ContextVar("holdfast_trace", default=None)
 """The trace context of the current request, in a process without OpenTelemetry."""
 _NO_TRACE = nullcontext()
@@ -49,13 +50,24 @@ def tracer() -> Tracer | None:
 
 
 def wanted() -> bool:
-    """Whether an enqueue in the current context has a trace to propagate."""
-    return _arrived.get() is not None or tracer() is not None
+    """Whether an enqueue in the current context is measured, or has a trace to propagate."""
+    return _arrived.get() is not None or watched()
+
+
+def watched() -> bool:
+    """Whether OpenTelemetry is configured, for traces or for metrics."""
+    return tracer() is not None or meters.meters() is not None
 
 
 @contextmanager
 def enqueuing(jobs: Sequence[NewJob]) -> Generator[Sequence[NewJob]]:
-    """Wrap an enqueue in a span; yields the jobs with the trace context in their meta."""
+    """Wrap an enqueue in a span and measure it; yields the jobs with the trace context in their meta."""
+    with meters.enqueuing(jobs), _enqueue_span(jobs) as stamped:
+        yield stamped
+
+
+@contextmanager
+def _enqueue_span(jobs: Sequence[NewJob]) -> Generator[Sequence[NewJob]]:
     ours = tracer()
     if ours is None:
         carrier = _arrived.get()
@@ -63,35 +75,85 @@ def enqueuing(jobs: Sequence[NewJob]) -> Generator[Sequence[NewJob]]:
         return
     from opentelemetry.trace import SpanKind
 
-    names, first = {job.task for job in jobs}, jobs[0]
-    about: dict[str, Any] = {**_about("enqueue", "send", first.queue), "messaging.batch.message_count": len(jobs)}
+    about, queues, tasks = _about("enqueue", "send"), {job.queue for job in jobs}, {job.task for job in jobs}
     if len(jobs) == 1:
-        about |= {"messaging.message.id": first.id, "holdfast.task": first.task}
-        del about["messaging.batch.message_count"]
-    name = f"enqueue {first.task}" if len(names) == 1 else "enqueue"
-    with ours.start_as_current_span(name, kind=SpanKind.PRODUCER, attributes=about):
-        yield _stamped(jobs, _current())
+        about["messaging.message.id"] = jobs[0].id
+    else:
+        about["messaging.batch.message_count"] = len(jobs)
+    if len(queues) == 1:
+        about["messaging.destination.name"] = jobs[0].queue
+    if len(tasks) == 1:
+        about["messaging.holdfast.task"] = jobs[0].task
+    name = f"enqueue {jobs[0].queue}" if len(queues) == 1 else "enqueue"
+    links = [link for job in jobs if PARENT in job.meta for link in _links(job.meta, {"messaging.message.id": job.id})]
+    with ours.start_as_current_span(name, kind=SpanKind.PRODUCER, attributes=about, links=links) as span:
+        try:
+            yield _stamped(jobs, _current())
+        except BaseException as error:
+            span.set_attribute("error.type", type_name(error))
+            raise
 
 
-async def running(record: Record, run: Awaitable[Outcome], ours: Tracer) -> Outcome:
-    """Wrap a run in a span whose parent is the job's enqueue."""
-    from opentelemetry.trace import SpanKind, Status, StatusCode
+async def running(record: Record, run: Awaitable[Outcome]) -> Outcome:
+    """Measure a run, and wrap it in a span whose parent is the job's enqueue."""
+    ours = tracer()
+    return await meters.running(record, run if ours is None else _run_in_span(record, run, ours))
+
+
+async def _run_in_span(record: Record, run: Awaitable[Outcome], ours: Tracer) -> Outcome:
+    from opentelemetry.trace import Link, SpanKind, Status, StatusCode, get_current_span
 
     about = {
-        **_about("run", "process", record.queue),
+        **_about("run", "process"),
+        "messaging.destination.name": record.queue,
         "messaging.message.id": record.id,
-        "holdfast.task": record.task,
-        "holdfast.attempt": record.attempt,
-        "holdfast.worker": record.holder or "",
+        "messaging.client.id": record.holder or "",
+        "messaging.holdfast.task": record.task,
+        "messaging.holdfast.attempt": record.attempt,
     }
+    if (flow := flow_of(record)) is not None:
+        about["messaging.message.conversation_id"] = flow
+    links = _links(record.meta)
+    if (around := get_current_span().get_span_context()).is_valid:  # the worker was started inside a span
+        links.append(Link(around))
     with ours.start_as_current_span(
-        f"run {record.task}", _context(record.meta), kind=SpanKind.CONSUMER, attributes=about
+        f"run {record.queue}", _context(record.meta), kind=SpanKind.CONSUMER, attributes=about, links=links
     ) as span:
         outcome = await run
-        span.set_attribute("holdfast.outcome", outcome.kind)
+        span.set_attribute("messaging.holdfast.outcome", outcome.kind)
         if outcome.error is not None:
+            kind = outcome.error_kind or outcome.kind
+            span.set_attribute("error.type", kind)
             span.set_status(Status(StatusCode.ERROR, outcome.error))
+            if outcome.traceback is not None:
+                fields = {"exception.type": kind, "exception.message": outcome.error}
+                span.add_event("exception", {**fields, "exception.stacktrace": outcome.traceback})
         return outcome
+
+
+def current_span() -> SpanContext | None:
+    """The span that a run is in, for the one call of its batch."""
+    if tracer() is None:
+        return None
+    from opentelemetry.trace import get_current_span
+
+    return get_current_span().get_span_context()
+
+
+@contextmanager
+def calling(task: str, runs: Sequence[SpanContext | None]) -> Generator[None]:
+    """Wrap the one call of a batch in a span of its own trace, with a link to the span of each run."""
+    ours = tracer()
+    if ours is None:
+        yield
+        return
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link
+
+    about = {"messaging.batch.message_count": len(runs), "messaging.holdfast.task": task}
+    links = [Link(run) for run in runs if run is not None and run.is_valid]
+    with ours.start_as_current_span(f"call {task}", Context(), attributes=about, links=links):
+        yield
 
 
 def handed_on(record: Record) -> Record:
@@ -142,9 +204,9 @@ def _arriving(headers: Mapping[bytes, bytes]) -> Generator[None]:
 
 
 def flush() -> None:
-    """Export pending spans, in a process that is about to exit."""
+    """Export pending spans, in a process that is about to exit or may be killed."""
     if tracer() is not None and _found is not None and hasattr(_found[0], "force_flush"):
-        _found[0].force_flush(FLUSH_MILLIS)
+        _found[0].force_flush(meters.FLUSH_MILLIS)
 
 
 def _in_a_span() -> bool:
@@ -156,14 +218,17 @@ def _in_a_span() -> bool:
     return trace.get_current_span().get_span_context().is_valid
 
 
-def _about(operation: str, kind: str, queue: str) -> dict[str, Any]:
+def _about(operation: str, kind: str) -> dict[str, Any]:
     """Span attributes by OpenTelemetry's semantic conventions for messaging."""
-    return {
-        "messaging.system": "holdfast",
-        "messaging.operation.name": operation,
-        "messaging.operation.type": kind,
-        "messaging.destination.name": queue,
-    }
+    return {**meters.SYSTEM, "messaging.operation.name": operation, "messaging.operation.type": kind}
+
+
+def _links(meta: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> list[Link]:
+    """A link to the span in which a job was enqueued, if its meta names one."""
+    from opentelemetry.trace import Link, get_current_span
+
+    enqueued = get_current_span(_context(meta)).get_span_context()
+    return [Link(enqueued, about)] if enqueued.is_valid else []
 
 
 def _stamped(jobs: Sequence[NewJob], carrier: Carrier) -> list[NewJob]:

@@ -36,6 +36,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int = 0
     max_attempts: int | None = None
     timeout: float | None = None
+    stall_timeout: float | None = None
     retry: Backoff | None = None
     tags: tuple[str, ...] = ()
     in_code: bool = False
@@ -47,12 +48,19 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     last_job: str | None = None
     expires: float | None = None
     """Seconds within which a run must start."""
+    deadline: float | None = None
+    """Seconds within which a run must end."""
     limit_key: LimitKey | None = None
     """The limit key of its jobs, for workers that do not know the task."""
     counted: int = 0
     """When `next` was computed, in microseconds of the store's clock."""
     error: str | None = None
     """Why the last run could not be enqueued; None after a run was enqueued."""
+
+    def audit_target(self) -> dict[str, Any]:
+        """Its definition for the audit log, without the arguments of its jobs."""
+        rule = {name: value for name, value in msgspec.structs.asdict(self.rule).items() if value is not None}
+        return {"name": self.name, "task": self.task, "queue": self.queue, "paused": self.paused, "rule": rule}
 
     @property
     def next_run(self) -> datetime | None:
@@ -175,7 +183,10 @@ async def _check(_store: Store, write: RecordWrite) -> Sequence[NewJob]:
         return ()
     kept = read(write.value)
     if kept is None:
-        raise InvalidJob(f"schedule {write.name!r:.200} was not stored: it cannot be decoded, or is never due")
+        raise InvalidJob(
+            f"schedule {write.name!r:.200} was not stored: it cannot be decoded, or is never due. Use the same version"
+            " of Holdfast in the worker and the server"
+        )
     return [NewJob("", kept.task, kept.queue, bytes(kept.payload))]
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import msgspec
 
+from ..client.audited import audited
 from ..core import cron as schedule
 from ..core.cron import Rule
 from ..core.errors import (
@@ -29,6 +30,7 @@ from ..core.errors import (
 from ..core.job import TERMINAL, LimitKey
 from ..core.validation import checked_at, checked_name, checked_seconds
 from ..core.writes import Writes
+from ..observe.actors import note_before, note_target
 from ..store.protocol import records_of
 from ..tasks.options import OPTION_OF, JobOptions, Options
 from ..tasks.task import Call, Task
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
 _KEPT = {
     OPTION_OF.get(field, field): field
     for field in Options.__struct_fields__
-    if OPTION_OF.get(field, field) in Schedule.__struct_fields__ and field != "expires_at"
+    if OPTION_OF.get(field, field) in Schedule.__struct_fields__ and field not in ("expires_at", "deadline_at")
 }
 """Job options that a schedule stores, each with its field of `Options`."""
 _left: set[tuple[str, int]] = set()
@@ -112,7 +114,8 @@ class Schedules:
         if extra:
             raise InvalidJob(
                 f"schedule {name!r} was not stored: a schedule cannot have {', '.join(sorted(extra))}; it can have "
-                f"{', '.join(f'{option}=' for option in _KEPT)} (expires= in seconds); a limit must be set on the task"
+                f"{', '.join(f'{option}=' for option in _KEPT)} (expires= and deadline= in seconds); a limit must be"
+                " set on the task"
             )
         job = self._enqueue.new_job(self._runtime.current_settings(), task, options, call.args, call.kwargs)
         if job.codec != "json":
@@ -123,11 +126,12 @@ class Schedules:
 
     def of_job(self, name: str, job: NewJob, options: Options, rule: Rule) -> Schedule:
         """A schedule of such jobs; options that are not set come from the settings at each run."""
-        if options.expires_in is not None and options.expires_in <= rule.jitter:
-            raise InvalidJob(
-                f"schedule {name!r} was not stored: expires= must be longer than jitter=, or a run can expire before it"
-                " is due"
-            )
+        for option, seconds in (("expires", options.expires_in), ("deadline", options.deadline_in)):
+            if seconds is not None and seconds <= rule.jitter:
+                raise InvalidJob(
+                    f"schedule {name!r} was not stored: {option}= must be longer than jitter=, or a run can expire"
+                    " before it is due"
+                )
         chosen = {option: value for option, field in _KEPT.items() if (value := getattr(options, field)) is not None}
         return Schedule(
             checked_name(name, "schedule"),
@@ -142,7 +146,7 @@ class Schedules:
         """Store the schedules declared in code that are new or changed; a rejected one does not affect the others."""
         for name, (call, rule) in self.declared.items():
             try:
-                await self.keep(msgspec.structs.replace(self.of_call(name, call, rule), in_code=True))
+                await self._keep(msgspec.structs.replace(self.of_call(name, call, rule), in_code=True))
             except (InvalidJob, ConfigError) as error:
                 logger.warning(
                     "schedule %s declared in code was rejected, so it will not run as declared: %s",
@@ -150,11 +154,16 @@ class Schedules:
                     error,
                 )
 
+    @audited("schedule.put")
     async def keep(self, wanted: Schedule) -> Schedule:
         """Store a schedule; if one of this name and rule exists, its next run and pause are kept."""
+        return await self._keep(wanted)
+
+    async def _keep(self, wanted: Schedule) -> Schedule:
         while True:
             kept = (await self._records.all(KIND)).get(wanted.name)
             before, after = None if kept is None else read(kept.value), wanted
+            note_before(schedule=None if before is None else before.audit_target())
             if before is not None:
                 after = msgspec.structs.replace(
                     wanted,
@@ -177,10 +186,12 @@ class Schedules:
             if await self._records.put(KIND, after.name, msgspec.json.encode(after), version):
                 return after
 
+    @audited("schedule.pause")
     async def pause(self, name: str) -> Schedule:
         """Pause a schedule: no runs until it is resumed."""
         return await self._change(name, lambda kept: msgspec.structs.replace(kept, paused=True))
 
+    @audited("schedule.resume")
     async def resume(self, name: str) -> Schedule:
         """Resume a schedule; runs missed during the pause are not enqueued."""
         now = await self._records.now()
@@ -190,14 +201,19 @@ class Schedules:
 
         return await self._change(name, resumed)
 
+    @audited("schedule.run_now")
     async def run_now(self, name: str) -> Handle[Any]:
         """Enqueue one extra run now."""
         kept, _ = await self._one(name)
-        return self._handles.handle((await self._store_run(kept))[0])
+        id, _ = await self._store_run(kept)
+        note_target(job=id)
+        return self._handles.handle(id)
 
+    @audited("schedule.delete")
     async def delete(self, name: str) -> None:
         """Delete a schedule; its jobs are kept."""
-        await self._one(name)
+        kept, _ = await self._one(name)
+        note_before(schedule=kept.audit_target())
         await self._records.put(KIND, name, None)
 
     async def make_due_runs(self, max_age: float = 0.0) -> float | None:
@@ -325,6 +341,7 @@ class Schedules:
     async def _change(self, name: str, change: Callable[[Schedule], Schedule]) -> Schedule:
         while True:
             kept, version = await self._one(name)
+            note_before(paused=kept.paused)
             changed = change(kept)
             if await self._records.put(KIND, name, msgspec.json.encode(changed), version):
                 return changed

@@ -442,8 +442,8 @@ def _call(done: Callback, answer: bool | HoldfastError) -> None:
     except Exception:
         # All callers share the writer: an error of one callback must not end it.
         logger.exception(
-            "internal error: the callback %r raised an exception for the answer %r to its settlement; report the"
-            " traceback",
+            "internal error in Holdfast: the callback %r raised an exception after the store answered %r to the write"
+            " of a job's outcome; report this traceback as a bug",
             done,
             answer,
         )

@@ -107,9 +107,9 @@ def given_store(client: object, clock: Clock | None) -> str | Store:
         return url_of(client)
     if "asyncpg" in modules:
         from .postgres import PostgresStore
-        from .postgres.client import place_of
+        from .postgres.client import address_of
 
-        return PostgresStore(place_of(client))
+        return PostgresStore(address_of(client))
     if "obstore" in modules:
         from .bucket import BucketStore
         from .bucket.cloud import Cloud

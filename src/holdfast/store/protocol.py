@@ -17,7 +17,8 @@ Guarantees:
 4. A lease belongs to the holder and is measured by the store's own clock, never by the caller's. A holder that has
    running jobs is never removed.
 5. A key is unique while it is kept: until its job ends, and `key_keep` seconds longer.
-6. The output of a job (`Note.output`) is kept in pieces, the newest within `keep` bytes, for as long as the job.
+6. The output of a job (`Note.output`) is kept in pieces, the newest within `keep` bytes, for as long as the job. So is
+   its stream, apart from its output.
 7. Notifications are hints: everything works if none ever arrives.
 8. Transitions and ends are recorded in the commit that makes them: `transitions` while a client reads them, minute
    statistics always. That a job becomes due, is deferred by a limit, or is released again is not a transition.
@@ -46,7 +47,9 @@ TRANSITIONS_KEPT = 10_000
 """Transitions that are kept for readers that lag behind, at least."""
 LARGE = 2**62
 """Counters stay below this, so that no store overflows; a stored value at or above it is damaged."""
-NOTIFIED_KINDS = ("task_pause", "schedule")
+CONTROL, CONTROL_REPLY = "control", "control_reply"
+"""Kinds of records: requests to workers, each named WORKER/REQUEST, and their answers."""
+NOTIFIED_KINDS = ("task_pause", "schedule", CONTROL_REPLY)
 """Kinds of records whose changes notify listeners: workers apply them at once."""
 MINUTE_STATS_KEPT = 7 * 86400.0
 """Seconds for which minute statistics are kept."""
@@ -88,9 +91,11 @@ async def records_of(store: Store, kind: str) -> dict[str, Versioned]:
 
 
 def record_topic(kind: str, name: str) -> str:
-    """The topic that a change of a record notifies: a paused queue's, or that of its kind; "" if none."""
+    """The topic that a change of a record notifies: a paused queue's, a worker's, or that of its kind; "" if none."""
     if kind == "pause":
         return f"queue/{name}"
+    if kind == CONTROL:
+        return f"holder/{name.rpartition('/')[0]}"
     return f"record/{kind}" if kind in NOTIFIED_KINDS else ""
 
 
@@ -178,8 +183,8 @@ class Store(Protocol):
         """
         ...
 
-    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
-        """The output of a job from this position on, in order: whole pieces of at least `limit` bytes together.
+    async def output(self, id: str, position: int, limit: int, stream: bool = False) -> list[ops.Printed]:
+        """The output (or `stream`) of a job from this position on, in order: whole pieces of at least `limit` bytes.
 
         A piece that begins before the position and ends after it is answered whole. [] if there is no more, or no job.
         """
@@ -199,7 +204,7 @@ class Store(Protocol):
         ...
 
     async def stats_by_minute(self, since: int) -> list[ops.MinuteStats]:
-        """How many claims ended how, per minute from this time on, by (minute, queue, outcome)."""
+        """How many claims ended how, per minute from this time on, by (minute, queue, task, outcome)."""
         ...
 
     async def holders(self) -> list[ops.HolderInfo]:
@@ -222,7 +227,8 @@ class Store(Protocol):
         """A listener for these topics.
 
         `queue/NAME`: a job became ready. `job/ID`: it ended. `holder/ID`: a change requested the cancellation of one of
-        its running jobs. `record/KIND`: `put_record` changed one.
+        its running jobs, or a record of kind `control` for it changed. `note/ID`: the job wrote progress, or to its
+        stream. `record/KIND`: `put_record` changed one.
         """
         ...
 
@@ -376,12 +382,12 @@ class Binding(Protocol):
 
 @runtime_checkable
 class BlockingWrites(Protocol):
-    """Implemented by stores that can insert on the thread of a blocking caller, without their event loop."""
+    """Implemented by stores that can insert for a blocking caller without their event loop."""
 
     def write_blocking(self, batch: Batch) -> Answers | None:
         """As `write`, from any thread. None: nothing was written, and the caller must use `write`.
 
-        It never waits for another caller, and may raise OutcomeUnknown.
+        It waits for no other caller of this process, and may raise OutcomeUnknown.
         """
         ...
 

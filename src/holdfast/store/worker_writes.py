@@ -66,6 +66,8 @@ class RecordKind(msgspec.Struct, frozen=True):
     """Raises if the write is invalid. Returns the jobs that workers will make from the record: they are checked too."""
     before_read: Callable[[Store], Awaitable[object]] = _unprepared
     """Raises if the record must not be read."""
+    worker_reads: bool = True
+    """Whether the role `work` may read it; else the role `operate` is needed too."""
     notifies_end: bool = False
     """Setting such a record announces the end of the job that has its name."""
 

@@ -22,7 +22,16 @@ from ..tasks.options import JobOptions, Options
 from ..tasks.registry import BlockingUsingApp, Registry, UsingApp
 from ..tasks.task import Call, Task, Using
 from .blocking import Service, blocking, runs_on
-from .services import SyncBulk, SyncConfig, SyncErrors, SyncSchedules, SyncTimeseries, SyncWebhooks
+from .services import (
+    SyncAudit,
+    SyncBulk,
+    SyncConfig,
+    SyncErrors,
+    SyncSchedules,
+    SyncTimeseries,
+    SyncWebhooks,
+    SyncWorkers,
+)
 from .tasks import SyncClaim, SyncEnqueue, SyncHandle, SyncTask
 
 if TYPE_CHECKING:
@@ -154,12 +163,10 @@ class SyncApp:
     signal = blocking(Operations.signal)
     pause = blocking(Operations.pause)
     resume = blocking(Operations.resume)
-    paused_tasks = blocking(Operations.paused_tasks)
     explain = blocking(Inspection.explain)
     jobs = blocking(Inspection.jobs)
     stats = blocking(Inspection.stats)
     queues = blocking(Inspection.queues)
-    workers = blocking(Inspection.workers)
 
     # -- services
 
@@ -172,6 +179,8 @@ class SyncApp:
 
     schedules = Service(SyncSchedules)
     bulk = Service(SyncBulk)
+    audit = Service(SyncAudit)
+    workers = Service(SyncWorkers)
     errors = Service(SyncErrors)
     timeseries = Service(SyncTimeseries)
     config = Service(SyncConfig)

@@ -47,6 +47,8 @@ class SyncFlows:
 
     list = blocking(Flows.list)
     status = blocking(Flows.status)
+    graph = blocking(Flows.graph)
+    progress = blocking(Flows.progress)
     cancel = blocking(Flows.cancel)
     retry = blocking(Flows.retry)
 

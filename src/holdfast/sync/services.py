@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..client.audit import Audit
 from ..client.bulk import Bulk
 from ..client.config import Config
+from ..client.control import Workers
 from ..client.errors import ErrorGroups
 from ..client.timeseries import Timeseries
 from ..schedules.service import Schedules
@@ -26,6 +28,7 @@ class SyncConfig:
 class SyncBulk:
     """Operations on many jobs."""
 
+    paused_tasks = blocking(Bulk.paused_tasks)
     search = blocking(Bulk.search)
     count = blocking(Bulk.count)
     change = blocking(Bulk.change)
@@ -35,10 +38,32 @@ class SyncBulk:
     recover = blocking(Bulk.recover)
 
 
+class SyncAudit:
+    """The audit log."""
+
+    list = blocking(Audit.list)
+    undo = blocking(Audit.undo)
+
+
+class SyncWorkers:
+    """The live workers, and requests to them."""
+
+    __call__ = blocking(Workers.__call__)
+    quiet = blocking(Workers.quiet)
+    resume = blocking(Workers.resume)
+    drain = blocking(Workers.drain)
+    stop = blocking(Workers.stop)
+    restart = blocking(Workers.restart)
+    concurrency = blocking(Workers.concurrency)
+    stacks = blocking(Workers.stacks)
+
+
 class SyncErrors:
     """The last errors of jobs, in groups."""
 
     groups = blocking(ErrorGroups.groups)
+    compare = blocking(ErrorGroups.compare)
+    group = blocking(ErrorGroups.group)
     refused = blocking(ErrorGroups.refused)
 
 
@@ -48,6 +73,10 @@ class SyncTimeseries:
     transitions = blocking(Timeseries.transitions)
     stats_by_minute = blocking(Timeseries.stats_by_minute)
     rates = blocking(Timeseries.rates)
+    latency = blocking(Timeseries.latency)
+    compare = blocking(Timeseries.compare)
+    ended_workers = blocking(Timeseries.ended_workers)
+    record_workers = blocking(Timeseries.record_workers)
     depth_by_minute = blocking(Timeseries.depth_by_minute)
     record_depth = blocking(Timeseries.record_depth)
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from ..client.claims import Claim
 from ..client.enqueue import Enqueue, OpenTransaction
 from ..client.runtime import Runtime
+from ..core.chunks import Chunk
 from ..core.errors import HoldfastError, InvalidJob
 from ..core.job import NewJob
 from ..core.log_lines import LogLine
@@ -18,7 +29,7 @@ from ..store.callers import refuse_blocking
 from ..tasks.handle import Handle
 from ..tasks.options import JobOptions, Options
 from ..tasks.task import Call, Task
-from ..views import Job
+from ..views import Job, Progress
 from .blocking import Run, blocking
 
 P = ParamSpec("P")
@@ -42,21 +53,49 @@ class SyncHandle(Generic[R]):
     output = blocking(Handle[Any].output)
     update_meta = blocking(Handle[Any].update_meta)
     mark_failed = blocking(Handle[Any].mark_failed)
+    edit = blocking(Handle[Any].edit)
+
+    def clone(
+        self, *, args: Sequence[Any] | Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
+    ) -> SyncHandle[R]:
+        """Enqueue a new job like this one, with other arguments or options; see `Handle.clone`."""
+        return SyncHandle(self._run, self._run(self._of.clone, args=args, **options))
 
     def logs(self, *, follow: bool = False) -> Iterator[LogLine]:
         """The stored lines of all attempts; see `Handle.logs`."""
-        # Line by line, each would cost a call to the loop.
-        pages = self._of._log_pages(follow=follow)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return paged(self._run, self._of._log_pages(follow=follow))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
-        async def next_page() -> list[LogLine] | None:
-            return await anext(pages, None)
+    def stream(self, position: int = 0, *, follow: bool = True) -> Iterator[Chunk]:
+        """The chunks that the job emits; see `Handle.stream`."""
+        return paged(self._run, self._of._chunk_pages(position, follow=follow))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
-        while (page := self._run(next_page)) is not None:
-            yield from page
+    def progress(self) -> Iterator[Progress]:
+        """The job's progress, whenever it changes; see `Handle.progress`."""
+        return paged(self._run, one_by_one(self._of.progress()))
 
     def result(self, timeout: float | None = None) -> R:
         """The value the job returned; see `Handle.result`."""
         return self._run(self._of.result, timeout)
+
+
+def paged(run: Run, pages: AsyncIterator[list[R]]) -> Iterator[R]:
+    """The items of an async generator's pages: item by item, each would cost a call to the loop.
+
+    One that is not read to its end is closed by its own loop: the caller may be a finalizer, and must not wait.
+    """
+
+    async def next_page() -> list[R] | None:
+        return await anext(pages, None)
+
+    while (page := run(next_page)) is not None:
+        yield from page
+
+
+async def one_by_one(items: AsyncGenerator[R]) -> AsyncGenerator[list[R]]:
+    """Pages of one item, for `paged`."""
+    async with aclosing(items):
+        async for item in items:
+            yield [item]
 
 
 class SyncEnqueue:

@@ -11,7 +11,7 @@ import msgspec
 
 from ..core.errors import ConfigError, PayloadTooLarge
 from ..core.job import NewJob, Record
-from ..core.operations import Change, Settlement
+from ..core.operations import Change, Note, Settlement
 from ..observe.task_output import current
 from ..store.group_commit import Guard, guard
 from ..store.protocol import Transacting
@@ -33,11 +33,17 @@ class Completion:
         self._encode_result = encode_result
         self._max_payload = max_payload
 
-    def begin(self, record: Record, result: Any) -> AbstractAsyncContextManager[Any]:
-        """A connection inside a transaction, whose end completes the job with `result`, or with what that returns."""
+    def begin(
+        self, record: Record, result: Any, unwritten: Callable[[], Sequence[Note]]
+    ) -> AbstractAsyncContextManager[Any]:
+        """A connection inside a transaction, whose end completes the job with `result`, or with what that returns.
+
+        `unwritten`: the chunks of its stream that are to be written with its end, as is the rest of its output.
+        """
         log = current.get()
         return self.store.transaction(
-            lambda: self._end(record, result() if callable(result) else result), tuple if log is None else log.pending
+            lambda: self._end(record, result() if callable(result) else result),
+            unwritten if log is None else lambda: [*log.pending(), *unwritten()],
         )
 
     def _end(self, record: Record, result: Any) -> Settlement:
@@ -58,6 +64,8 @@ class Completed(Protocol):
 
     def refuse_in_transaction(self) -> None: ...
 
+    def unwritten(self) -> Sequence[Note]: ...
+
 
 class OwnTransaction:
     """One `ctx.transaction()`: for `async with`, and in plain functions on SQLite for `with`.
@@ -71,7 +79,7 @@ class OwnTransaction:
     ) -> None:
         self._context = context
         self._blocking = completion.store.blocking_transactions
-        self._block = completion.begin(record, result)
+        self._block = completion.begin(record, result, context.unwritten)
         self._loop = loop
         self._guard_before: Guard | None = None
 

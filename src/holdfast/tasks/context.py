@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from ..codec import encode_value
 from ..codec.meta import checked_meta
 from ..core.clock import Clock
-from ..core.errors import ConfigError, InvalidJob
+from ..core.errors import ConfigError, InvalidJob, PayloadTooLarge
 from ..core.job import Record
 from ..core.log_lines import TASK_LOGGER
 from ..core.operations import Note
@@ -21,6 +21,7 @@ from ..observe.task_output import JobLogger
 from ..views import Job, Progress, job_view
 from .claim_notes import WriteNote, on_loop, save, stored
 from .durable_steps import DurableSteps
+from .stream_writer import StreamWriter
 
 if TYPE_CHECKING:
     from .completion import Completion, OwnTransaction
@@ -113,6 +114,8 @@ class Context:
         self.in_transaction = False
         """Whether the task is in the block of a transaction that other writes wait for."""
         self.max_output = max_output
+        self._max_payload = max_payload
+        self._stream: StreamWriter | None = None
         self._progress_soon = progress_soon
         self._stopped = False
         self.stopped_by: str | None = None
@@ -156,6 +159,27 @@ class Context:
         """Report the progress of the job. Cheap: only the newest is written, a few times a second."""
         self.progress_seen = encode_value(Progress(done, total, note), what="progress")
         self._call_on_loop(self._progress_soon, self)
+
+    def emit(self, chunk: Any) -> Awaitable[None]:
+        """Add a chunk to the job's stream, which `handle.stream()` reads anywhere; any value that JSON can represent.
+
+        Await it in async code; in a thread it returns once the chunk is on its way, in its order. It waits only while
+        more than 256 KiB are not written yet, and all chunks are stored before the outcome. Of a job's stream, the
+        newest `max_output` bytes are kept. Raises LeaseLost if this claim has ended meanwhile: stop working then.
+        """
+        self.refuse_in_transaction()
+        data = encode_value(chunk, what="the chunk")
+        if len(data) > self._max_payload:
+            raise PayloadTooLarge(
+                f"job {self._record.id}: a chunk of {len(data)} bytes is over max_payload ({self._max_payload}) and was"
+                " not emitted: emit smaller chunks, or raise max_payload"
+            )
+        return stored(self._emit(data + b"\n"), self._loop)
+
+    async def _emit(self, line: bytes) -> None:
+        if self._stream is None:
+            self._stream = StreamWriter(self._record, self._write_unchecked, self.max_output)
+        await self._stream.put(line)
 
     @property
     def last_checkpoint(self) -> Any:
@@ -213,8 +237,8 @@ class Context:
             )
         if record.limit_key is None:
             raise ConfigError(
-                f"job {record.id!r} of task {record.task!r} has no limit, so there is no rate to reduce: give the task"
-                " a limit=, or its queue a limit in queue_limits="
+                f"job {record.id!r} of task {record.task!r} has no limit, so its starts cannot be paused: give the"
+                " task a limit=, or its queue a limit in queue_limits="
             )
         note = Note(record.id, record.seq, record.fence, record.token, rest=rest)
         return stored(save(self._write_note, note), self._loop)
@@ -236,6 +260,15 @@ class Context:
         from .completion import OwnTransaction  # only where it is used
 
         return OwnTransaction(self, self._record, self.completion, self._loop, result)
+
+    def unwritten(self) -> Sequence[Note]:
+        """The chunks of the stream that are not stored yet, to be written with the job's success."""
+        if self._stream is None or on_loop(self._loop):
+            return () if self._stream is None else self._stream.pending()
+        return asyncio.run_coroutine_threadsafe(self._unwritten(), self._loop).result()
+
+    async def _unwritten(self) -> Sequence[Note]:
+        return self.unwritten()
 
     def refuse_in_transaction(self) -> None:
         """Raise ConfigError for a write that would wait for the end of the task's own transaction."""
@@ -284,6 +317,15 @@ class Context:
             return None
         record = self._record
         return Note(record.id, record.seq, record.fence, record.token, progress=seen)
+
+    def end_stream(self) -> Sequence[Note]:
+        """The run has ended: the chunks to be written before its outcome."""
+        return () if self._stream is None else self._stream.end()
+
+    async def finish_stream(self) -> None:
+        """Wait until all chunks are written, or the claim has ended."""
+        if self._stream is not None:
+            await self._stream.finish()
 
     def say(self, **fields: Any) -> Awaitable[bool]:
         """Write a note of these fields, on the loop; False if the claim has ended."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
 
+from ..core.chunks import Chunk
 from ..core.errors import JobCancelled, JobFailed
 from ..core.job import Record, State
 from ..core.log_lines import LogLine
 from ..core.operations import Printed
-from ..views import Job, job_view
+from ..views import Job, Progress, job_view
+
+if TYPE_CHECKING:
+    from .options import EditOptions, JobOptions
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -44,12 +49,30 @@ class BlockingHandle(Protocol[R_co]):
         """The job's output from an offset on."""
         ...
 
+    def stream(self, position: int = 0, *, follow: bool = True) -> Iterator[Chunk]:
+        """The chunks that the job emits."""
+        ...
+
+    def progress(self) -> Iterator[Progress]:
+        """The job's progress, whenever it changes."""
+        ...
+
     def update_meta(self, /, **meta: Any) -> None:
         """Merge into the meta of a job that has not ended."""
         ...
 
     def mark_failed(self, error: str | BaseException) -> None:
         """End the claim of a run that is lost as failed."""
+        ...
+
+    def edit(self, *, args: Sequence[Any] | Mapping[str, Any] | None = None, **options: Unpack[EditOptions]) -> Job:
+        """Give a waiting job other arguments, another time, priority or queue."""
+        ...
+
+    def clone(
+        self, *, args: Sequence[Any] | Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
+    ) -> BlockingHandle[R_co]:
+        """Enqueue a new job like this one, with other arguments or options."""
         ...
 
 
@@ -77,9 +100,17 @@ class HandleClient(Protocol):
 
     def log_pages(self, id: str, *, follow: bool) -> AsyncIterator[list[LogLine]]: ...
 
+    def chunk_pages(self, id: str, position: int, *, follow: bool) -> AsyncGenerator[list[Chunk]]: ...
+
+    def progress(self, id: str) -> AsyncGenerator[Progress]: ...
+
     def update_meta(self, id: str, meta: Mapping[str, Any]) -> Coroutine[Any, Any, None]: ...
 
     def mark_failed(self, id: str, error: str | BaseException) -> Coroutine[Any, Any, None]: ...
+
+    def edit(self, id: str, options: EditOptions, *, args: Any = None) -> Coroutine[Any, Any, Job]: ...
+
+    def clone(self, id: str, options: JobOptions, *, args: Any = None) -> Coroutine[Any, Any, Handle[Any]]: ...
 
 
 class Handle(Generic[R]):
@@ -132,9 +163,46 @@ class Handle(Generic[R]):
         """The job's output from an offset on, about 1 MiB at a time, as it is stored; `logs` gives its lines."""
         return await self._client.output(self.id, position)
 
+    async def stream(self, position: int = 0, *, follow: bool = True) -> AsyncGenerator[Chunk]:
+        """The chunks that the job emits, in order, stored ones first, until it has ended; JobNotFound if there is none.
+
+        `position`: that of the last chunk that was read before, to continue after it. Without `follow`, only what is
+        stored. A chunk with `first` begins another attempt, which may emit again what an earlier one has emitted.
+        """
+        async with aclosing(self._chunk_pages(position, follow=follow)) as pages:
+            async for page in pages:
+                for chunk in page:
+                    yield chunk
+
+    def _chunk_pages(self, position: int, *, follow: bool) -> AsyncGenerator[list[Chunk]]:
+        """As `stream`, several chunks at a time."""
+        return self._client.chunk_pages(self.id, position, follow=follow)
+
+    def progress(self) -> AsyncGenerator[Progress]:
+        """The job's progress, now and whenever it changes, until it has ended. A slow reader gets only the newest."""
+        return self._client.progress(self.id)
+
     async def update_meta(self, /, **meta: Any) -> None:
         """Merge into the meta of a job that has not ended."""
         await self._client.update_meta(self.id, meta)
+
+    async def edit(
+        self, *, args: Sequence[Any] | Mapping[str, Any] | None = None, **options: Unpack[EditOptions]
+    ) -> Job:
+        """Give a waiting job other arguments (all of them), another time, priority or queue; checked like an enqueue.
+
+        InvalidState if it has started or ended. `args`: a list, or a dict of named arguments.
+        """
+        return await self._client.edit(self.id, options, args=args)
+
+    async def clone(
+        self, *, args: Sequence[Any] | Mapping[str, Any] | None = None, **options: Unpack[JobOptions]
+    ) -> Handle[R]:
+        """Enqueue a new job like this one, in any state, with other arguments or options; checked like an enqueue.
+
+        Key, expiry, time, flow and follow-ups are not copied; its meta has `cloned_from`.
+        """
+        return Handle(self._client, (await self._client.clone(self.id, options, args=args)).id, self._decode)
 
     async def mark_failed(self, error: str | BaseException) -> None:
         """For a monitor that knows that a run is lost: end its claim as failed, as its worker would have."""

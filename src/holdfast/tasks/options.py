@@ -80,6 +80,8 @@ class CommonOptions(TypedDict, total=False):
     """Charged starts including the first; 0 is unlimited."""
     timeout: Annotated[Duration | None, _by(lambda given: checked_seconds(given, "timeout", positive=True))]
     """Maximum seconds of one run."""
+    stall_timeout: Annotated[Duration | None, _by(lambda given: checked_seconds(given, "stall_timeout", positive=True))]
+    """Maximum seconds of a run without progress, output, a checkpoint or another note of the task."""
     tags: Annotated[Sequence[str] | None, checked_tags]
     """Words to find jobs by."""
     unique: Annotated[str | Duration | None, checked_unique]
@@ -113,10 +115,21 @@ class JobOptions(CommonOptions, total=False):
     """But at most this many seconds after the first call."""
     expires: Annotated[Duration | datetime | None, checked_expires]
     """It expires unless it has started: in seconds, or at an aware time."""
+    deadline: Annotated[Duration | datetime | None, _by(lambda given: checked_expires(given, "deadline"))]
+    """It is dead unless it has ended, over all attempts: in seconds, or at an aware time."""
     on_success: Annotated[Any, _by(lambda given: _checked_follow_up(given, "on_success"))]
     """A task, `task.using(…)` or a task's name: its job is stored when this one has succeeded, and gets its id."""
     on_dead: Annotated[Any, _by(lambda given: _checked_follow_up(given, "on_dead"))]
     """The same when this one is dead."""
+
+
+class EditOptions(TypedDict, total=False):
+    """What an edit of a waiting job can change, besides its arguments; the values are those of `JobOptions`."""
+
+    queue: str | None
+    priority: int | None
+    delay: Duration | None
+    at: datetime | float | None
 
 
 class _Declared(CommonOptions, total=False):
@@ -134,6 +147,8 @@ class _Declared(CommonOptions, total=False):
     """How long its ended jobs are kept, instead of the setting."""
     expires: Duration | None
     """Seconds after which a job expires unless it has started."""
+    deadline: Duration | None
+    """Seconds after which a job is dead unless it has ended, over all attempts."""
     log_level: str | None
     """The lowest level that is stored of what it prints and logs, instead of the setting `task_log_level`."""
 
@@ -163,6 +178,7 @@ class Options(msgspec.Struct, frozen=True):
     priority: int | None = None
     max_attempts: int | None = None
     timeout: float | None = None
+    stall_timeout: float | None = None
     retry: Backoff | None = None
     delay: float = 0.0
     run_at: int | None = None
@@ -178,6 +194,8 @@ class Options(msgspec.Struct, frozen=True):
     """Seconds from its creation within which a replaced job is due, however often it is replaced."""
     expires_in: float | None = None
     expires_at: int | None = None
+    deadline_in: float | None = None
+    deadline_at: int | None = None
     limit: Limit | None = None
     on_success: Any = None
     on_dead: Any = None
@@ -224,9 +242,14 @@ class Options(msgspec.Struct, frozen=True):
             raise InvalidJob(
                 f"debounce_max= ({self.debounce_max:g} s) is shorter than debounce= ({self.delay:g} s): make it longer"
             )
-        late = self.expires_in is not None and self.run_at is None and self.expires_in <= self.delay
-        if late or (self.expires_at is not None and self.run_at is not None and self.expires_at <= self.run_at):
+        if self._before_due(self.expires_in, self.expires_at):
             raise InvalidJob("expires= must be later than delay= or at=: the job would expire before it is due")
+        if self._before_due(self.deadline_in, self.deadline_at):
+            raise InvalidJob("deadline= must be later than delay= or at=: the job would be dead before it is due")
+
+    def _before_due(self, seconds: float | None, at: int | None) -> bool:
+        late = seconds is not None and self.run_at is None and seconds <= self.delay
+        return late or (at is not None and self.run_at is not None and at <= self.run_at)
 
 
 PAIRS = {
@@ -235,9 +258,15 @@ PAIRS = {
     "debounce": ("delay", "run_at"),
     "unique": ("unique", "window"),
     "expires": ("expires_in", "expires_at"),
+    "deadline": ("deadline_in", "deadline_at"),
 }
 """Options that set two fields of `Options`."""
-OPTION_OF = {"run_at": "at", "window": "unique", "expires_in": "expires", "expires_at": "expires"}
+OPTION_OF = {
+    "run_at": "at",
+    "window": "unique",
+    **dict.fromkeys(PAIRS["expires"], "expires"),
+    **dict.fromkeys(PAIRS["deadline"], "deadline"),
+}
 """The option of a field of `Options`, if its name differs."""
 _CHECKED: dict[str, tuple[Callable[[Any], Any], tuple[str, str] | None]] = {
     name: (kind.__metadata__[0], PAIRS.get(name)) for name, kind in JobOptions.__annotations__.items()
@@ -264,6 +293,7 @@ def _check_together(given: JobOptions, new: dict[str, Any]) -> None:
         new["unique"], new["window"] = "until_start", 0.0
 
 
+EDITED = tuple(EditOptions.__annotations__)
 JOB_OPTIONS = tuple(JobOptions.__annotations__)
 TASK_OPTIONS = tuple({**TaskOptions.__annotations__, **BatchOptions.__annotations__})
 _OF_JOBS = ({*JOB_OPTIONS} & {*TASK_OPTIONS}) - {"retry"}

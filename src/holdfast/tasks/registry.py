@@ -232,7 +232,7 @@ class Registry:
                 "(cloudpickle=True and a secret)"
             )
         if Arguments(fn).injected:
-            raise InvalidJob(f"{fn!r} has dependencies (Depends), which pickled callables cannot: make it a task")
+            raise InvalidJob(f"{fn!r} has dependencies (Depends), which pickled callables cannot have: make it a task")
         return Call(self._pickled_task(self._signed, fn), Options(), args, kwargs)
 
     def _place(self, part: str) -> tuple[str, str, str]:

@@ -150,7 +150,7 @@ class Task(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         if missing := self.arguments.injected.keys() - kwargs:
             raise TypeError(
-                f"{self.name}() was called directly, so its dependencies are not made: pass"
+                f"{self.name}() was called directly, and only a worker makes its dependencies: pass"
                 f" {', '.join(f'{name}=…' for name in sorted(missing))}"
             )
         return self.fn(*args, **kwargs)

@@ -51,6 +51,7 @@ def ending(claim: Record, state: State, outcome: str | None = None, **options: A
         "key": claim.key,
         "fence": claim.fence,
         "token": claim.token,
+        "task": claim.task,
     }
     return Settlement(id=claim.id, seq=claim.seq, state=state, outcome=outcome or state, **defaults | options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -88,7 +89,7 @@ class CallingThread(Threads):
             super()._send(call)
             return
         future, run, context, fn, args, kwargs = call
-        restart = None if run is None or run.timer is None else self._stopped_timer(run)
+        restart = None if run is None or not run.timers else self._stopped_timeout(run.timers, run)
 
         def make() -> None:
             if restart is not None:
@@ -97,14 +98,15 @@ class CallingThread(Threads):
 
         caller.post(make)
 
-    def _stopped_timer(self, run: Run) -> Callable[[], None]:
+    def _stopped_timeout(self, timers: dict[str, asyncio.TimerHandle], run: Run) -> Callable[[], None] | None:
         """Stop the timeout of a run, which waits for other functions; returns what starts it again."""
-        assert run.timer is not None
-        left = run.timer.when() - self._loop.time()
-        run.timer.cancel()
+        if (timer := timers.get("timeout")) is None:
+            return None
+        left = timer.when() - self._loop.time()
+        timer.cancel()
 
         def restart() -> None:
-            run.timer = self._loop.call_later(left, run.stop, "timeout")
+            timers["timeout"] = self._loop.call_later(left, run.stop, "timeout")
 
         return restart
 

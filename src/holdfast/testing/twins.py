@@ -217,10 +217,11 @@ async def _ended(store: Store) -> list[str]:
 async def _counted(store: Store, *, exact: bool) -> dict[tuple[object, ...], tuple[int, ...]]:
     minutes = await store.stats_by_minute(0)
     if exact:
-        return {(m.at, m.queue, m.outcome): (m.count, m.waited, m.ran) for m in minutes}
+        return {(m.at, m.queue, m.task, m.outcome): (m.count, m.waited, m.ran, *m.waits, *m.runs) for m in minutes}
     counts: Counter[tuple[object, ...]] = Counter()
     for minute in minutes:
-        counts[minute.queue, minute.outcome] += minute.count
+        assert sum(minute.waits) == sum(minute.runs) == minute.count
+        counts[minute.queue, minute.task, minute.outcome] += minute.count
     return {place: (count,) for place, count in counts.items()}
 
 

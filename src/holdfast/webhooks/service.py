@@ -18,10 +18,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from ..client.audited import audited
 from ..core.errors import ConfigError, HoldfastError
 from ..core.job import UNDECODABLE, NewJob
 from ..core.retry import Backoff
+from ..core.url import redact
 from ..core.validation import checked_name, checked_names
+from ..observe.actors import note_before
 from ..observe.events import Events, JobEvent
 from ..store.protocol import Versioned
 from ..store.worker_writes import RecordKind, WorkerWrites
@@ -75,6 +78,7 @@ class Webhooks:
         self._runtime = runtime
         self._records = records
 
+    @audited("webhook.add")
     async def add(
         self,
         name: str,
@@ -83,10 +87,11 @@ class Webhooks:
         events: Sequence[str] | None = None,
         queues: Sequence[str] = (),
         tasks: Sequence[str] = (),
+        replace: bool = False,
     ) -> str:
         """Add a webhook; returns the key with which the receiver verifies signatures.
 
-        Other processes apply it within 20 seconds.
+        Other processes apply it within 20 seconds. `replace`: change one that has this name already.
         """
         key = await self.key(name)
         hook = Webhook(
@@ -96,7 +101,10 @@ class Webhooks:
             checked_names(queues, "queue") if queues else (),
             checked_names(tasks, "task") if tasks else (),
         )
-        if not await self._records.put(KIND, name, msgspec.json.encode(hook), 0) and hook not in await self.list():
+        if replace:
+            note_before(webhook=next((_shown(kept) for kept in await self.list() if kept.name == name), None))
+        new = None if replace else 0
+        if not await self._records.put(KIND, name, msgspec.json.encode(hook), new) and hook not in await self.list():
             raise ConfigError(f"webhook {name!r} already exists with other values and was not changed; remove it first")
         return key
 
@@ -104,9 +112,13 @@ class Webhooks:
         """All webhooks, sorted by name."""
         return read(await self._records.all(KIND))
 
+    @audited("webhook.remove")
     async def remove(self, name: str) -> bool:
         """Remove a webhook; False if it does not exist. Pending deliveries are discarded."""
-        known = name in await self._records.all(KIND)
+        kept = (await self._records.all(KIND)).get(name)
+        known = kept is not None
+        for hook in read({} if kept is None else {name: kept}):
+            note_before(webhook=_shown(hook))
         await self._records.put(KIND, checked_name(name, "webhook"), None)
         return known
 
@@ -221,6 +233,11 @@ def read(records: Mapping[str, Versioned]) -> list[Webhook]:
         except UNDECODABLE:
             continue
     return found
+
+
+def _shown(hook: Webhook) -> dict[str, Any]:
+    """A webhook for the audit log."""
+    return msgspec.structs.asdict(hook) | {"url": redact(hook.url)}
 
 
 def signing_key(secrets: Sequence[str], name: str) -> bytes:

@@ -9,7 +9,7 @@ from ..client.session import Session
 from ..client.watched_records import idle_pause
 from ..core.errors import HoldfastError, StoreLost
 from ..core.job import Record
-from ..core.operations import Ask, Claims, Holder
+from ..core.operations import Ask, Claims
 from ..observe.outages import REFUSALS
 from ..store.protocol import Listener
 from .dependency_release import DependencyRelease
@@ -50,7 +50,7 @@ class Claimer:
         self._session = session
         self._slots = slots
         self._leases = leases
-        self._holder: Holder = leases.holder
+        self._lease = leases.holder.lease
         self._begin = begin
         self._begin_ahead = begin_ahead
         self._prefetch = prefetch
@@ -58,7 +58,7 @@ class Claimer:
         self._until_idle = until_idle
         self._dependency_release = dependency_release
         self._rotation = rotation
-        self._draining_until = -self._holder.lease
+        self._draining_until = -self._lease
         self._loop = asyncio.get_running_loop()
 
     async def run(self, listener: Listener) -> None:
@@ -101,14 +101,14 @@ class Claimer:
 
     def _ask(self, free: int) -> Ask:
         busy = bool(self._slots) and not self._slots.isolate_quarantined
-        return Ask(self._holder, self._rotation.next(), free, self._session.entropy.token(), None, busy)
+        return Ask(self._leases.holder, self._rotation.next(), free, self._session.entropy.token(), None, busy)
 
     def _free(self) -> int:
         draining = self._slots and self._draining_until > self._now()
         return 0 if draining else self._prefetch.room()
 
     def _drain_for_quarantined(self, claims: Claims) -> None:
-        lease, now = self._holder.lease, self._now()
+        lease, now = self._lease, self._now()
         if (
             claims.quarantined_waiting
             and self._slots

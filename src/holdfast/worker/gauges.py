@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from concurrent.futures import TimeoutError as TooSlow
 from typing import TYPE_CHECKING, cast
 
 from ..core.errors import ConfigError
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from .port import Port
 
 logger = logging.getLogger("holdfast")
-LOOP_TIMEOUT = 5.0
-"""Seconds that the event loop has to answer, and between two attempts to open a port that is in use."""
+OPEN_AGAIN = 5.0
+"""Seconds between two attempts to open a port that is in use."""
 
 
 class Gauges:
@@ -54,7 +53,7 @@ class Gauges:
 
     async def _try_again(self) -> None:
         while self._server is None:
-            await asyncio.sleep(LOOP_TIMEOUT)
+            await asyncio.sleep(OPEN_AGAIN)
             try:
                 self._serve()
             except OSError as error:
@@ -71,14 +70,7 @@ class Gauges:
 
     def _look(self) -> Seen | None:
         """Called on the serving thread."""
-        if self._depths is None or not self._loop.is_running():
-            return None
-        looking = asyncio.run_coroutine_threadsafe(self._depths.read(), self._loop)
-        try:
-            return looking.result(LOOP_TIMEOUT)
-        except TooSlow:  # the loop itself is busy
-            looking.cancel()
-            return None
+        return None if self._depths is None else self._depths.read_on(self._loop)
 
     async def close(self) -> None:
         if self._opening is not None:

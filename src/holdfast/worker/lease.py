@@ -54,7 +54,9 @@ class Leases:
         self._clearing: set[asyncio.Task[None]] = set()
 
     async def claim(self, ask: Ask, begin: Callable[[Record], None]) -> Claims:
-        """Claim jobs and begin to run them."""
+        """Claim jobs and begin to run them; none while the worker is quiet."""
+        if self._slots.closed:
+            return Claims([])
         self._unanswered.add(ask.token)
         try:
             with nullcontext() if self._unstarted is None else self._unstarted.requesting(ask.token):
@@ -77,7 +79,7 @@ class Leases:
             await asyncio.wait(self._clearing)
 
     def watch(self, heartbeat_soon: Callable[[], None]) -> None:
-        """From now on, send a heartbeat when the cancellation of a job of this worker may have been requested.
+        """From now on, send a heartbeat when a cancellation of its jobs, or another request to it, may have come.
 
         The notification is a hint: the reply to the heartbeat decides. Without it, the next regular heartbeat does.
         """
@@ -85,11 +87,16 @@ class Leases:
 
         async def watch() -> None:
             while True:
-                if await listener.wait(REPEAT_WAIT) and (self._slots or self._unanswered):
+                if await listener.wait(REPEAT_WAIT):
                     heartbeat_soon()
 
         self._watching = self._loop.create_task(watch())
         self._watching.add_done_callback(lambda _: listener.close())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs, no outcome is unwritten, and no claim is unanswered."""
+        return not self._slots.runs and not self._slots.settling and not self._unanswered
 
     def before_heartbeat(self) -> frozenset[Key]:
         """On the heartbeat thread: the claims that ran before it. (Copying a dict's keys is atomic.)"""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 
+from ..client.audit_log import AuditMaintenance
 from ..client.claims import ManualClaims
+from ..client.control import ControlMaintenance
 from ..client.pauses import KIND
 from ..client.session import TIDY_LIMIT, Session
 from ..client.signals import SignalMaintenance
@@ -42,7 +44,8 @@ class Maintenance:
     async def _run(self) -> None:
         session = self._session
         clock, entropy = session.clock, session.entropy
-        signals, tidy_at = SignalMaintenance(session), clock.monotonic() + TIDY_EVERY * entropy.fraction()
+        signals, audit, control = SignalMaintenance(session), AuditMaintenance(session), ControlMaintenance(session)
+        tidy_at = clock.monotonic() + TIDY_EVERY * entropy.fraction()
         while True:
             pause, soonest = self._pause(), math.inf
             try:
@@ -58,6 +61,8 @@ class Maintenance:
                 if sweeps and clock.monotonic() >= tidy_at:
                     tidied = await session.store.tidy(TIDY_LIMIT)
                     await signals.run()
+                    await audit.run()
+                    await control.run()
                     full = max(tidied.jobs, tidied.keys) >= TIDY_LIMIT
                     tidy_at = clock.monotonic() + (0.0 if full else TIDY_EVERY * (0.5 + entropy.fraction()))
                     pause = self._every if full else pause

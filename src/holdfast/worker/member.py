@@ -14,19 +14,23 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
 
 from ..app import parts_of
+from ..client.control import Request
+from ..client.process_usage import resident
 from ..core.errors import HoldfastError
-from ..observe import traces
+from ..core.operations import Holder
+from ..observe import meters, traces
 from ..observe.events import JobEvent, WorkerEvent
 from ..observe.logs import flush, reopen, set_up
 from ..observe.tally import Tally
 from .processes.process_table import sweep
-from .service import Refusal, Service, StatusMessage, ignore_signal, resident
+from .service import RETIRES, Refusal, Service, StatusMessage, ignore_signal
 from .unstarted import Unstarted
 from .worker import Worker
 
@@ -51,8 +55,10 @@ class Member:
             isolate_quarantined=service.application is not None,
             supervised=True,
             unstarted=None if service.max_jobs else unstarted,  # claims count as jobs there
+            supervisor=self,
         )
         self._taken = 0
+        self._sending = threading.Lock()
         self._leaving: str | None = None
         self._tally = Tally()
         if service.metrics is not None:
@@ -98,8 +104,22 @@ class Member:
             self._leave("recycle")
 
     def _send(self, message: StatusMessage) -> None:
-        with suppress(OSError):  # the supervisor has ended; `_on_closed` handles it
+        with self._sending, suppress(OSError):  # the supervisor has ended; `_on_closed` handles it
             self._connection.sendall(msgspec.json.encode(message) + b"\n")
+
+    def describe(self, holder: Holder) -> None:
+        """Send its new state to the supervisor. On the heartbeat's thread."""
+        self._send(StatusMessage(described=holder, active=self._worker.active))
+
+    def pass_on(self, request: Request) -> None:
+        """Tell the supervisor whether to replace it at its end, before it ends. On the heartbeat's thread."""
+        if request.action in RETIRES:
+            self._leaving = "retired"
+        elif request.action == "restart":
+            self._leaving = "recycle"
+        elif self._leaving == "retired":
+            self._leaving = None
+        self._send(StatusMessage(request=request.action, now=request.now, active=self._worker.active))
 
     def _on_closed(self) -> None:
         if not self._connection.recv(64):
@@ -158,6 +178,7 @@ def work(service: Service, connection: socket.socket, unstarted: Unstarted) -> N
         flush()
         os._exit(1)
     traces.flush()
+    meters.flush()
     flush()
     # A thread that ignores its cancellation cannot be stopped; its job was released, so do not wait for it.
     os._exit(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING
 
@@ -78,6 +77,10 @@ class Refusal(msgspec.Struct, frozen=True):
 SENT_ERRORS = (ConfigError, StoreLost, StoreRefused, StoreUnavailable)
 
 
+RETIRES = ("stop", "drain")
+"""Requests of operators after which a worker process is not replaced."""
+
+
 class StatusMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """A status message of a worker to its supervisor, one line of JSON: identity, liveness, or why it exits."""
 
@@ -87,7 +90,14 @@ class StatusMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     grace: float = 0.0
     """Seconds that its jobs get to finish when it stops."""
     leaving: str | None = None
-    """`drained`, `recycle` or `stopped` (by a signal). A worker that exits without sending it has crashed."""
+    """`drained`, `recycle`, `retired` (by an operator) or `stopped` (by a signal). A worker that exits without sending
+    it has crashed."""
+    described: Holder | None = None
+    """Its identity, after its state or concurrency has changed."""
+    request: str | None = None
+    """What an operator has requested of it (`client/control.py`)."""
+    now: bool = False
+    """The requested stop has no grace period."""
     refused: Refusal | None = None
     """Why the worker cannot run."""
     active: int = 0
@@ -115,12 +125,3 @@ def parse_queues(text: str) -> dict[str, int]:
 
 def ignore_signal(*_: object) -> None:
     """A handler that does nothing. Unlike SIG_IGN, it is not inherited by programs that a task starts."""
-
-
-def resident() -> int | None:
-    """Resident memory of this process in bytes; None if the platform does not report it."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return None

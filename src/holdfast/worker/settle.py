@@ -54,6 +54,8 @@ class Settler:
         if not self._slots.remove(run):
             return
         notes = () if run.log is None else run.log.end()
+        if run.context is not None:
+            notes = (*notes, *run.context.end_stream())
         if run.context is not None and run.context.completed:
             end = self._end(run.record, Outcome.succeeded(None))
             if end.record_end:

@@ -17,6 +17,8 @@ class Slots:
         self.size = size
         self.isolate_quarantined = isolate_quarantined
         """Quarantined jobs run in their own processes, so that other jobs need not wait for them."""
+        self.closed = False
+        """No more jobs are claimed: the worker is quiet."""
         self.runs: dict[Key, Run] = {}
         self.settling: set[Key] = set()
         """Ended here, settlement not yet answered. Their slots are free: settlements precede the next claim."""
@@ -35,8 +37,10 @@ class Slots:
         return bool(self.runs)
 
     def free(self, ahead: int = 0) -> int:
-        """How many jobs may be claimed now, so many ahead; 0 while quarantined jobs run in this process."""
-        return 0 if self._quarantined else self.size + ahead - len(self.runs) + self._batch_extra - self.owed
+        """How many jobs may be claimed now, so many ahead; 0 while it is closed, or quarantined jobs run here."""
+        if self._quarantined or self.closed:
+            return 0
+        return self.size + ahead - len(self.runs) + self._batch_extra - self.owed
 
     def add(self, run: Run) -> None:
         """A claim takes a slot."""

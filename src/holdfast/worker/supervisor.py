@@ -1,6 +1,7 @@
 """The supervisor: keeps worker processes running and sends heartbeats for those that are alive.
 
-1. Starts `count` worker processes and replaces crashed ones, with back-off if they crash soon after their start.
+1. Starts `count` worker processes and replaces crashed ones, with back-off if they crash soon after their start; not
+   those that an operator has stopped or drained.
 2. Recovers the claims of a crashed worker at once, fenced, after the last process of its jobs has ended.
 3. Sends heartbeats for its live workers from its own process, so that a job that holds the GIL keeps its lease; kills
    an unresponsive worker that has a job past its timeout.
@@ -28,17 +29,19 @@ import msgspec
 
 from ..app import Holdfast, parts_of
 from ..client.session import Session
-from ..core.clock import Clock, SystemClock
+from ..core.clock import SystemClock
 from ..core.errors import HoldfastError, StoreLost
+from ..core.lifecycle import time_left
 from ..core.operations import Holder
 from ..observe.logs import reopen
 from ..observe.outages import Outages
+from ..store.notify import wait_for
 from ..store.protocol import HeartbeatOnly, Replicated
 from .gauges import Gauges
 from .prefork import Forked
 from .processes import process_table
 from .processes.adopt import Adopted, become_subreaper
-from .service import Service, StatusMessage
+from .service import RETIRES, Service, StatusMessage
 from .unstarted import Unstarted, shared_memory
 
 logger = logging.getLogger("holdfast")
@@ -72,6 +75,10 @@ class Child:
         self.started = self.last_message = now
         self.holder: Holder | None = None
         self.leaving: str | None = None
+        self.retired = False
+        """An operator has requested its end: it is not replaced."""
+        self.kill_at = math.inf
+        """When it is killed, if it has not stopped by then."""
         self.refused: HoldfastError | None = None
         self.active = 0
         self.grace = 0.0
@@ -115,12 +122,11 @@ class Supervisor:
         service: Service,
         ready: Callable[[list[int]], None],
         forked: Sequence[Started] = (),
-        clock: Clock | None = None,
     ) -> None:
         self._service = service
         self._forked = list(forked)
         self._ready = ready
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._loop = asyncio.get_running_loop()
         self._children: list[Child] = []
         self._first: list[Child] = []
@@ -133,7 +139,7 @@ class Supervisor:
         """Recoveries in progress."""
         self._url: str | None = None
         self._stops = 0
-        self._kill_at: float | None = None
+        self._kill_at = math.inf
         self._crashes = 0
         self._adopted = Adopted()
         self._changed = asyncio.Event()
@@ -144,6 +150,8 @@ class Supervisor:
         self._outages = Outages(self._clock)
         self._gauges: Gauges | None = None
         self._heartbeat_lock = asyncio.Lock()
+        self._described = asyncio.Event()
+        """A worker has another description: the store may show the old one, from a heartbeat sent before."""
         self._log_opened = -math.inf
 
     async def run(self) -> None:
@@ -235,7 +243,14 @@ class Supervisor:
     def _apply(self, child: Child, message: StatusMessage) -> None:
         if message.holder is not None:
             self._outages.worked("worker start")
-        child.leaving, child.holder = message.leaving or child.leaving, message.holder or child.holder
+        child.leaving = message.leaving or child.leaving
+        child.holder = message.holder or message.described or child.holder
+        if message.described is not None:
+            self._described.set()
+        if message.request is not None:
+            child.retired = message.request in RETIRES
+            if message.request in ("stop", "restart"):
+                child.kill_at = self._clock.monotonic() + (0.0 if message.now else child.grace) + KILL_AFTER
         child.active = message.active
         child.refused = message.refused.error() if message.refused is not None else child.refused
         if self._gauges is not None:
@@ -278,8 +293,9 @@ class Supervisor:
                 self._endings.add(ending)
                 ending.add_done_callback(partial(self._end_handled, child.process.pid))
         self._adopted.reap({child.process.pid for child in self._children})
-        if self._kill_at is not None and self._clock.monotonic() > self._kill_at:
-            for child in self._children:
+        now = self._clock.monotonic()
+        for child in self._children:
+            if now > min(self._kill_at, child.kill_at):
                 logger.warning(
                     "worker process %s did not stop in time and was killed; its jobs are recovered", child.process.pid
                 )
@@ -343,7 +359,7 @@ class Supervisor:
             self._replace(child)
 
     def _replace(self, child: Child) -> None:
-        if self._stops or child.leaving == "drained":
+        if self._stops or child.retired or child.leaving == "drained":
             return
         successor = self._spawn()
         if child.holder is None:  # restarted by a reload before it had registered
@@ -398,7 +414,7 @@ class Supervisor:
                 self._outages.failed("heartbeat", error)
             else:
                 self._outages.worked("heartbeat")
-            await asyncio.sleep(pause)
+            await wait_for(self._described, pause)
 
     async def _heartbeat_for(self, app: Holdfast, live: list[Child]) -> None:
         holders = [child.holder for child in live if child.holder is not None]
@@ -431,7 +447,8 @@ class Supervisor:
     async def _overdue(self, session: Session, child: Child) -> bool:
         now, since = self._clock.monotonic(), {id: seen for (id, _), seen in child.held_since.items()}
         records = await session.store.get(list(since))
-        return any(r and r.timeout is not None and now > since[r.id] + r.timeout + OVERDUE for r in records)
+        limits = [(r.id, limit) for r in records if r for limit in (r.timeout, time_left(r)) if limit is not None]
+        return any(now > since[id] + limit + OVERDUE for id, limit in limits)
 
     # -- ending
 

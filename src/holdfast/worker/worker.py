@@ -7,7 +7,7 @@ import logging
 import math
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..app import Holdfast, parts_of
@@ -18,12 +18,12 @@ from ..client.session import RECOVERY_DELAY
 from ..core.errors import ConfigError, HoldfastError
 from ..core.job import SHELL_TASK, Record
 from ..core.lifecycle import Outcome
-from ..core.operations import Holder, Settlement
+from ..core.operations import Holder, Note, Settlement
 from ..core.settings import ASYNC_CONCURRENCY, DEFAULT_CONCURRENCY, DEFAULT_LEASE, LONG_LEASE, parse
 from ..core.url import redact
 from ..core.validation import checked_names
 from ..loading import address_of, import_tasks, refuse_while_loading
-from ..observe import task_output, traces
+from ..observe import meters, task_output, traces
 from ..observe.outages import REFUSALS
 from ..store.protocol import Transacting
 from ..tasks.completion import Completion
@@ -31,6 +31,7 @@ from ..webhooks.delivery import allow_webhooks
 from ..webhooks.service import QUEUE as WEBHOOKS
 from .batch import Batches
 from .claim import Claimer
+from .control import RemoteControl, Supervised
 from .dependency_release import DependencyRelease
 from .lease import Leases
 from .loop_guard import LoopGuard
@@ -66,12 +67,13 @@ class Worker:
     `isolate_quarantined`: a job whose process crashed runs next in a fresh process, which must be able to import the
     app; otherwise it waits until this process is idle. `supervised`: the supervisor recovers the claims of this process
     after a crash; otherwise any worker of this machine does that can prove its end. `unstarted`: shared with the
-    supervisor, so that jobs can be claimed ahead of free slots (`prefetch.py`).
+    supervisor, so that jobs can be claimed ahead of free slots (`prefetch.py`). `supervisor`: the connection to it.
 
     1. Claims as many jobs as it has free slots, woken by notifications or by polling (`claim.py`).
     2. Runs each: async tasks on the loop, functions in threads (`run/`); a batch task in one call (`batch.py`).
     3. Settles each with its fence, and repeats a failed write until the store answers (`settle.py`).
-    4. Renews its lease from its own thread, which also learns of cancelled and lost jobs (`lease.py`).
+    4. Renews its lease from its own thread, which also learns of cancelled and lost jobs (`lease.py`), and serves the
+       requests of operators (`control.py`).
     5. Recovers the claims of other workers and removes expired jobs (`maintenance.py`).
     6. Enqueues due schedules (`scheduler.py`) and releases dependents (`dependency_release.py`).
     7. Stops in order: no new claims, a grace period, then it releases its jobs without using an attempt.
@@ -97,6 +99,7 @@ class Worker:
         isolate_quarantined: bool = False,
         supervised: bool = False,
         unstarted: Unstarted | None = None,
+        supervisor: Supervised | None = None,
     ) -> None:
         self.app = app
         self._parts = parts_of(app)
@@ -110,9 +113,12 @@ class Worker:
         self._isolate_quarantined = isolate_quarantined
         self._supervised = supervised
         self._unstarted = unstarted
+        self._supervisor = supervisor
         self.holder: Holder | None = None
         """The identity of this worker in the store, once it runs."""
         self._stops = 0
+        self._requested = False
+        """An operator has stopped it, and no signal has come since."""
         self._hurry = asyncio.Event()
         """Set by the second stop."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -157,7 +163,7 @@ class Worker:
         self._slots = Slots(size, isolate_quarantined=self._isolate_quarantined)
         limits = lambda: (session.settings.max_payload, session.settings.max_output)  # noqa: E731  # as they are then
         progress = ProgressWriter(
-            session.commit.note,
+            self._write_note,
             limits,
             session.clock,
             _completion(session, claims, registry),
@@ -171,11 +177,12 @@ class Worker:
             events,
             threads=self.threads_class(size, session.clock),
             new_context=progress.context,
+            write_note=self._write_note,
             with_results=parts.flows.with_results,
             address=lambda: (address_of(self.app), parts.imports),
             isolate_quarantined=self._isolate_quarantined,
         )
-        plain = not parts.hooks.around_run and traces.tracer() is None  # both begin on the loop, before the thread
+        plain = not parts.hooks.around_run and not traces.watched()  # both begin on the loop, before the thread
         self._prefetch = Prefetch(session.clock, self._runner.threads, self._slots, self._unstarted if plain else None)
         self._settler = Settler(session, claims, events, self._slots, self._prefetch.enough)
         leases = Leases(session, claims, self._slots, holder, self._unstarted)
@@ -194,13 +201,22 @@ class Worker:
             until_idle=self._until_idle,
             dependency_release=self._dependency_release,
         )
-        heartbeat = self.heartbeat_class(
+        self._control = control = RemoteControl(
+            leases,
+            self._slots,
+            self._runner.threads,
+            stop=self._stop_by_request,
+            changed=self._describe,
+            supervisor=self._supervisor,
+        )
+        control.heartbeat = heartbeat = self.heartbeat_class(
             session.store.sibling(),
             holder,
             leases.before_heartbeat,
             leases.after_heartbeat,
             session.give_way,
             outages=session.outages,
+            serve=control.serve,
         )
         later = () if self._weights else (WEBHOOKS,)  # in the rotation from the first webhook on
         listener = session.store.listen([f"queue/{name}" for name in (*queues, *later)])
@@ -215,6 +231,7 @@ class Worker:
         scheduler = Scheduler(parts.schedules, session, poll)
         unserved = UnservedQueues(parts.inspection, session)
         self._guard = self.guard_class(lambda: bool(self._slots))
+        end_gauges = meters.observe_queues(parts.inspection.queues, session.clock)
         claiming, stopped = asyncio.create_task(claimer.run(listener)), asyncio.create_task(self._stopping.wait())
         own = tuple(sorted(name for name, task in registry.tasks.items() if not task.built_in))
         if not own:
@@ -230,6 +247,7 @@ class Worker:
             self._stops += 2  # cancelled: release everything now
             raise
         finally:
+            end_gauges()
             if not loop.is_closed():  # else the loop ended under the worker; its lease will expire
                 stopped.cancel()
                 claiming.cancel()
@@ -238,6 +256,7 @@ class Worker:
                 scheduler.stop()
                 unserved.stop()
                 self._guard.stop()
+                control.close()
                 await self._finish_leaving(loop.create_task(self._leave(claiming, heartbeat, leases, grace)))
         if not claiming.cancelled():
             claiming.result()
@@ -352,11 +371,32 @@ class Worker:
         return self.holder is None or (not self._slots.runs and not self._slots.settling)
 
     def _stop(self) -> None:
+        if self._requested:  # the first signal after an operator's stop changes nothing
+            self._requested = False
+            return
         self._stops += 1
         self._stopping.set()
+        self._control.stopping()
         if self._stops > 1:
             self._hurry.set()
             self._slots.quiet.set()
+
+    def _stop_by_request(self, now: bool) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._stop_requested, now)
+
+    def _stop_requested(self, now: bool) -> None:
+        """An operator's stop does not count as a signal, so that neither shortens the grace period of the other."""
+        self._requested = False
+        if now:
+            self._stops = max(1, self._stops)
+            self._stop()
+        elif not self._stops:
+            self._stop()
+            self._requested = True
+
+    def _describe(self, holder: Holder) -> None:
+        self.holder = holder
 
     def _begin_ahead(self, record: Record) -> None:
         """Begin a job of a claim for more jobs than slots: if none is free, it waits for a thread."""
@@ -380,13 +420,16 @@ class Worker:
     async def _refuse(self, run: Run) -> None:
         self._settler.settle(run, await self._session.refusal(run.record))
 
+    def _write_note(self, note: Note) -> Awaitable[bool]:
+        """Write what a running job reports; it is not stalled."""
+        if (run := self._slots.runs.get((note.id, note.fence))) is not None:
+            run.active_at = asyncio.get_running_loop().time()
+        return self._session.commit.note(note)
+
     async def _run(self, run: Run) -> None:
         try:
-            tracer = traces.tracer()
-            if tracer is None:
-                outcome = await self._runner.run(run)
-            else:
-                outcome = await traces.running(run.record, self._runner.run(run), tracer)
+            running = self._runner.run(run)
+            outcome = await (traces.running(run.record, running) if traces.watched() else running)
         except BaseException as error:  # an internal error must not keep a claim and its slot for ever
             logger.exception(
                 "internal error of Holdfast while running job %s; this attempt fails: report the traceback",

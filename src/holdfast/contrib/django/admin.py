@@ -22,6 +22,7 @@ from ...client.search import Filter, Search
 from ...core.errors import HoldfastError, JobNotFound
 from ...core.job import TERMINAL, State
 from ...http.job_policy import JobPolicy
+from ...observe.actors import acting, named
 from ...store.group_commit import guard
 from .models import Job
 from .process_app import get_app
@@ -128,11 +129,12 @@ class JobAdmin(admin.ModelAdmin):
         app = get_app()
         before = guard.set(JobPolicy(parts_of(app), frozenset(), frozenset()).check)
         try:
-            if action == "retry":
-                app.sync.retry(id)
-                return True
-            if app.sync.cancel(id):
-                return True
+            with acting(named(request.user.get_username(), "django")):
+                if action == "retry":
+                    app.sync.retry(id)
+                    return True
+                if app.sync.cancel(id):
+                    return True
             self.message_user(request, f"Job {id} has ended: it was not cancelled.", messages.WARNING)
         except HoldfastError as error:
             self.message_user(request, str(error), messages.ERROR)

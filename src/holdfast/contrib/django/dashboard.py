@@ -28,11 +28,11 @@ from ...http.problems import FORBIDDEN, Refused
 from .process_app import get_app
 
 with requires("the dashboard", "server", *SERVER):
-    from ...http.call import ROLES, problem
+    from ...http.call import ACTOR, ROLES, problem
     from ...http.service import Service
     from ..bridge import Reply, ask
 
-PASSED_ON = ("Origin", "Content-Type", "Last-Event-ID", "If-None-Match", "Accept-Encoding")
+PASSED_ON = ("Origin", "Content-Type", "Last-Event-ID", "If-None-Match", "Accept-Encoding", "Holdfast-Client")
 """The request's headers that the service gets, besides Host."""
 PER_PAGE = (b"etag", b"cache-control", b"content-length")
 """Headers of the page that do not hold once it has the user's CSRF token."""
@@ -86,6 +86,7 @@ def _ask(request: Any, path: str, roles: frozenset[str], passed_on: tuple[str, .
         "query_string": request.META.get("QUERY_STRING", "").encode("utf-8", "surrogateescape"),
         "headers": [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()],
         ROLES: roles,
+        ACTOR: request.user.get_username(),
     }
     return ask(_service(get_app()), scope, request.body)
 

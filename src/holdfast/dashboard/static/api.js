@@ -18,7 +18,8 @@ export const setClock = (text) => (offset = Date.parse(text) - Date.now());
 
 export function headers(more) {
   const token = current();
-  return token ? { Authorization: `Bearer ${token}`, ...more } : { ...more };
+  const sent = { "Holdfast-Client": "dashboard", ...more }; // for the audit log
+  return token ? { Authorization: `Bearer ${token}`, ...sent } : sent;
 }
 
 export function query(params) {
@@ -46,10 +47,12 @@ const WRITE_LIMIT = 60000; // a step of a bulk operation changes up to 1,000 job
 
 let heardAt = 0; // when the server last sent anything
 const waiting = new Set(); // when each request without a response was sent
+let number = 0; // of requests so far
 
 /** Note that the server has sent something. */
 export const heard = () => (heardAt = performance.now());
 export const lastHeard = () => heardAt;
+export const requests = () => number;
 
 /** How long the server has sent nothing, in milliseconds; 0 if it owes nothing. `streaming`: it sends keep-alives. */
 export function silence(streaming) {
@@ -57,10 +60,10 @@ export function silence(streaming) {
   return performance.now() - (streaming ? heardAt : Math.max(heardAt, Math.min(...waiting)));
 }
 
-async function request(method, path, { body, signal, read } = {}) {
+async function request(method, path, { body, signal, read, more } = {}) {
   const sent = current();
   const abort = new AbortController();
-  const given = { method, ...OPTIONS, headers: headers(), signal: abort.signal };
+  const given = { method, ...OPTIONS, headers: headers(more), signal: abort.signal };
   if (csrf && method !== "GET") given.headers[csrf.dataset.header] = csrf.content;
   if (body !== undefined) {
     given.headers["Content-Type"] = "application/json";
@@ -72,6 +75,7 @@ async function request(method, path, { body, signal, read } = {}) {
   const limit = setTimeout(stop, method === "GET" ? READ_LIMIT : WRITE_LIMIT);
   const began = performance.now() + Math.random() / 1e6; // distinct in the set
   waiting.add(began);
+  number += 1;
   try {
     return await answered(await fetch(path, given), sent, read);
   } catch (error) {
@@ -102,7 +106,9 @@ async function answered(response, sent, read) {
 
 const json = (response) => response.json();
 export const get = (path, params, options) => request("GET", path + query(params), { ...options, read: json });
-export const post = (path, body) => request("POST", path, { body, read: json });
+export const post = (path, body, more) => request("POST", path, { body, read: json, more });
+export const put = (path, body) => request("PUT", path, { body, read: json });
+export const patch = (path, body) => request("PATCH", path, { body, read: json });
 export const remove = (path) => request("DELETE", path);
 export const jobPath = (id, rest = "") => `v1/jobs/${encodeURIComponent(id)}${rest}`;
 

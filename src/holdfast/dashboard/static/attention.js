@@ -60,7 +60,7 @@ export function problems({ stats, paused, errors, hour }) {
       href:
         refused.length === 1
           ? jobsHref({ queue: refused[0].queue, type: refused[0].type })
-          : jobsHref({ state: "blocked" }),
+          : jobsHref({ state: "scheduled" }),
       action: "Show jobs",
     },
     queueLine(

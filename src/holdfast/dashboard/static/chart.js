@@ -7,6 +7,7 @@ const LEFT = 54;
 const RIGHT = 8;
 const TOP = 8;
 const BOTTOM = 22;
+const HOW_TO_SELECT = "Select a span with the pointer, or with Shift and the arrow keys, then Enter.";
 
 function make(tag, attributes, parent, text) {
   const element = document.createElementNS(SVG, tag);
@@ -25,7 +26,9 @@ function nice(value) {
 
 /**
  * A chart in an element. `spec`: {label, kind: "bars"|"lines", from, to, step (milliseconds), series: [{name, color,
- * values, area}], format, least (lowest top of the scale; without it, ticks are integers)}. A null value is a gap.
+ * values, area}], format, least (lowest top of the scale; without it, ticks are integers), select, band: [from, to]}.
+ * A null value is a gap. `select(from, to)` is called with a span that was dragged, or chosen with Shift, the arrow keys
+ * and Enter; `band` is a span that is shown as chosen. All times are in milliseconds.
  */
 export class Chart {
   constructor(element, height = 148) {
@@ -38,7 +41,10 @@ export class Chart {
     this.reading.setAttribute("aria-live", "polite");
     element.append(this.svg, this.reading);
     this.svg.addEventListener("pointermove", (event) => this.point(event));
-    this.svg.addEventListener("pointerleave", () => this.read(null));
+    this.svg.addEventListener("pointerdown", (event) => this.press(event));
+    this.svg.addEventListener("pointerup", () => this.release());
+    this.svg.addEventListener("pointercancel", () => this.choose(null));
+    this.svg.addEventListener("pointerleave", () => this.pressed === undefined && this.read(null));
     this.svg.addEventListener("blur", () => this.read(null));
     this.svg.addEventListener("keydown", (event) => this.step(event));
     this.observer = new ResizeObserver(() => this.draw());
@@ -69,7 +75,8 @@ export class Chart {
     svg.setAttribute("width", width);
     svg.setAttribute("height", height);
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    svg.setAttribute("aria-label", spec.label);
+    svg.setAttribute("aria-label", spec.select ? `${spec.label}. ${HOW_TO_SELECT}` : spec.label);
+    svg.classList.toggle("selects", Boolean(spec.select));
     const stacked = spec.kind === "bars";
     let most = 0;
     for (let i = 0; i < this.steps; i += 1) {
@@ -89,6 +96,8 @@ export class Chart {
     this.times(svg, width, inner);
     if (stacked) this.bars(svg, inner);
     else for (const one of spec.series) this.path(svg, one);
+    this.band = make("rect", { class: "band", y: TOP, height: height - TOP - BOTTOM, visibility: "hidden" }, svg);
+    this.choose(this.chosen || null);
     this.cross = make("line", { class: "cross", y1: TOP, y2: height - BOTTOM, visibility: "hidden" }, svg);
     if (this.at !== null) this.read(Math.min(this.at, this.steps - 1));
   }
@@ -147,15 +156,51 @@ export class Chart {
   point(event) {
     if (!this.spec) return;
     const box = this.svg.getBoundingClientRect();
-    const share = (event.clientX - box.left - LEFT) / (box.width - LEFT - RIGHT);
+    let share = (event.clientX - box.left - LEFT) / (box.width - LEFT - RIGHT);
+    if (this.pressed !== undefined) share = Math.min(1, Math.max(0, share));
     this.read(share < 0 || share > 1 ? null : Math.min(this.steps - 1, Math.floor(share * this.steps)));
+    if (this.pressed !== undefined && (this.chosen || this.at !== this.pressed)) this.choose([this.pressed, this.at]);
   }
 
   step(event) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!by || !this.spec) return;
+    if (!this.spec) return;
+    if (event.key === "Enter" && this.at !== null) this.release(this.chosen || [this.at, this.at]);
+    if (event.key === "Escape") this.choose(null);
+    if (!by) return;
     event.preventDefault();
-    this.read(Math.min(this.steps - 1, Math.max(0, this.at === null ? this.steps - 1 : this.at + by)));
+    const from = this.at === null ? this.steps - 1 : this.at;
+    this.read(Math.min(this.steps - 1, Math.max(0, this.at === null ? from : from + by)));
+    if (this.spec.select) this.choose(event.shiftKey ? [this.chosen ? this.chosen[0] : from, this.at] : null);
+  }
+
+  press(event) {
+    if (!this.spec?.select || event.button || this.at === null) return;
+    this.svg.setPointerCapture(event.pointerId);
+    this.pressed = this.at;
+  }
+
+  /** Open the chosen steps: of a pointer, if it was moved. */
+  release(chosen = this.pressed === undefined ? null : this.chosen) {
+    this.pressed = undefined;
+    if (!chosen || !this.spec.select) return;
+    const { from, step, select } = this.spec;
+    const [first, last] = [Math.min(...chosen), Math.max(...chosen)];
+    this.choose(null);
+    select(from + first * step, from + (last + 1) * step);
+  }
+
+  /** Show steps as chosen; null: the band of the spec. */
+  choose(steps) {
+    this.chosen = steps;
+    if (!this.band) return;
+    const { from, step, band } = this.spec;
+    const gap = this.x(1) - this.x(0);
+    const shown = steps ? [Math.min(...steps), Math.max(...steps) + 1] : band?.map((time) => (time - from) / step);
+    this.band.setAttribute("visibility", shown ? "visible" : "hidden");
+    if (!shown) return;
+    this.band.setAttribute("x", this.x(shown[0]) - gap / 2);
+    this.band.setAttribute("width", Math.max(2, (shown[1] - shown[0]) * gap));
   }
 
   read(at) {
@@ -206,7 +251,8 @@ export function sparkline(element, values, label) {
   const top = Math.max(1, ...values);
   const x = (i) => (i / Math.max(1, values.length - 1)) * (width - 2) + 1;
   const y = (value) => height - 2 - (value / top) * (height - 4);
-  for (const points of runs(values, x, y)) {
+  const known = values.filter((value) => value !== null).length;
+  for (const points of known > 1 ? runs(values, x, y) : []) {
     const d = drawnPath(points);
     const [from, to] = [points[0][0], points.at(-1)[0]].map((at) => at.toFixed(1));
     if (points.length === 1) make("circle", { class: "fill-accent", cx: from, cy: points[0][1], r: 1 }, svg);

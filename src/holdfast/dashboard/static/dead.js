@@ -6,6 +6,7 @@ import { h } from "./dom.js";
 import { group } from "./errors.js";
 import { at, count, line, plural } from "./format.js";
 import { button, empty, failed, jobsHref, loading } from "./parts.js";
+import { tenFirst } from "./tenfirst.js";
 
 const READ_AGAIN = 60000; // milliseconds after which the groups are read again if the number of dead jobs is the same
 
@@ -59,6 +60,16 @@ export default function dead(context) {
     }
   }
 
+  async function first(filter, group) {
+    try {
+      if (!(await tenFirst(filter, group))) return;
+      readTotal = -1;
+      context.reload();
+    } catch (error) {
+      failed(error);
+    }
+  }
+
   function view() {
     if (!known) return loading("Dead letters");
     const all = { state: ["dead"] };
@@ -87,6 +98,14 @@ export default function dead(context) {
                 one,
                 { href: jobsHref({ state: "dead", error: one.fingerprint, group: one.pattern }), dead: true },
                 context.may("operate") && [
+                  one.count > 10 &&
+                    button(
+                      "Retry ten first",
+                      () => first({ ...all, type: one.task, error: one.fingerprint }, one.pattern),
+                      {
+                        kind: "small",
+                      },
+                    ),
                   button("Retry", () => act("retry", { ...all, type: one.task, error: one.fingerprint }, one.pattern), {
                     kind: "small",
                     icon: "retry",

@@ -56,7 +56,15 @@ export default function errors() {
         ? h(
             "div",
             { class: "groups" },
-            known.groups.map((one) => group(one, { href: jobsHref({ error: one.fingerprint, group: one.pattern }) })),
+            known.groups.map((one) =>
+              group(one, { href: `#/errors/${encodeURIComponent(one.fingerprint)}` }, [
+                h(
+                  "a",
+                  { class: "button small", href: jobsHref({ error: one.fingerprint, group: one.pattern }) },
+                  h("span", {}, "Jobs"),
+                ),
+              ]),
+            ),
           )
         : empty("No errors", "None of the newest jobs has failed."),
       h(
@@ -64,7 +72,7 @@ export default function errors() {
         { class: "soft window" },
         known.complete
           ? "All jobs were searched."
-          : `Searched ${plural(known.looked, "job")}: the newest 2,000, and the newest 10,000 each of failed and dead.`,
+          : `Searched ${plural(known.looked, "job")}: the newest 2,000, and the newest 5,000 each of failed and dead.`,
       ),
     ];
   }

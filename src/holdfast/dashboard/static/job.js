@@ -1,19 +1,23 @@
 // One job: timeline, arguments, result, output and actions.
 
-import { get, jobPath, output, post, remove } from "./api.js";
+import { get, jobPath, post, remove } from "./api.js";
 import { h } from "./dom.js";
-import { age, ago, at, bytes, json, line, plain, printed, span } from "./format.js";
+import { flowHref } from "./flows.js";
+import { age, ago, at, line, plain, span } from "./format.js";
+import { cloneJob, editJob } from "./jobforms.js";
+import { logs } from "./logs.js";
 import {
   bar,
   block,
   button,
+  coded,
   confirm,
   copy,
+  copyButton,
   ENDED,
   empty,
   exact,
   failed,
-  jobHref,
   jobName,
   jobsHref,
   lasted,
@@ -26,8 +30,7 @@ import {
   when,
   workerName,
 } from "./parts.js";
-
-const MAX_OUTPUT = 262144; // characters of output kept in the page
+import { trees } from "./tree.js";
 
 export default function job(context, id) {
   let job = null;
@@ -35,9 +38,10 @@ export default function job(context, id) {
   let flow = null;
   let worker = null;
   let gone = false;
-  const printing = { text: "", position: 0, cut: false, decoder: new TextDecoder(), busy: false };
   const opened = new Set();
   const abort = new AbortController();
+  const output = logs(context, id, abort.signal);
+  const tree = trees(context.draw);
 
   async function load() {
     try {
@@ -58,29 +62,9 @@ export default function job(context, id) {
     why = reason;
     flow = whole;
     worker = workers ? workers.workers.find((one) => one.id === job.worker) || null : null;
+    page.busy = job.status === "running"; // its output and progress are no transitions
     page.every = job.status === "running" ? 1000 : ENDED.has(job.status) ? 30000 : 3000;
-    await follow();
-  }
-
-  async function follow() {
-    if (printing.busy) return;
-    printing.busy = true;
-    try {
-      for (;;) {
-        const piece = await output(id, printing.position, abort.signal);
-        if (!piece.data.byteLength) break;
-        printing.position = piece.next;
-        printing.text += printing.decoder.decode(piece.data, { stream: true });
-        if (printing.text.length > MAX_OUTPUT) {
-          printing.text = printing.text.slice(-MAX_OUTPUT);
-          printing.cut = true;
-        }
-      }
-    } catch (error) {
-      if (error.name !== "AbortError" && ![404, 422].includes(error.status)) throw error;
-    } finally {
-      printing.busy = false;
-    }
+    await output.load(job.status === "running");
   }
 
   async function act(action, word, question, detail) {
@@ -112,6 +96,7 @@ export default function job(context, id) {
     const { status } = job;
     const operate = context.may("operate");
     const done = (job.flow || job.type === "flow") && status === "succeeded"; // only failed parts of a flow can be retried
+    const editable = job.type !== "flow" && !job.type.startsWith("holdfast.");
     return h(
       "div",
       { class: "actions" },
@@ -134,6 +119,12 @@ export default function job(context, id) {
             ),
           { icon: "cancel" },
         ),
+      operate &&
+        editable &&
+        status !== "running" &&
+        !ENDED.has(status) &&
+        button("Edit…", async () => (await editJob(job)) && context.reload(), { icon: "edit" }),
+      operate && editable && button("Clone…", () => cloneJob(job), { icon: "copy" }),
       operate &&
         status !== "running" &&
         button(
@@ -204,7 +195,16 @@ export default function job(context, id) {
             job.status !== "cancelled" &&
             panel(
               job.status === "dead" ? "Error" : "Last error",
-              { key: "error", kind: "bad" },
+              {
+                key: "error",
+                kind: "bad",
+                side: h(
+                  "span",
+                  { class: "buttons" },
+                  copyButton("error", job.error),
+                  job.traceback && copyButton("traceback", job.traceback),
+                ),
+              },
               shown("error", plain(job.error), { class: "wrap error-text" }),
               job.traceback &&
                 h(
@@ -214,19 +214,15 @@ export default function job(context, id) {
                   shown("traceback", plain(job.traceback)),
                 ),
             ),
-          (printing.text || job.type === "shell") &&
-            panel(
-              "Output",
-              {
-                key: "output",
-                note: printing.cut ? `the last ${bytes(MAX_OUTPUT)}` : job.status === "running" ? "live" : "",
-              },
-              outputView(),
-            ),
+          (output.any() || job.type === "shell") && output.view(job.status === "running"),
           flow &&
             panel(
               "Jobs of this flow",
-              { key: "flow", note: `${flow.jobs}` },
+              {
+                key: "flow",
+                note: `${flow.jobs}`,
+                side: h("a", { class: "button small", href: flowHref(id) }, "Show graph"),
+              },
               h(
                 "p",
                 {},
@@ -234,43 +230,26 @@ export default function job(context, id) {
                 Object.entries(flow.counts).map(([word, count]) => [state(word), ` ${count} `]),
               ),
             ),
-          panel("Arguments", { key: "arguments" }, shown("payload", json(job.payload))),
+          panel("Arguments", { key: "arguments" }, tree("Arguments", job.payload)),
           (job.result !== null || job.status === "succeeded") &&
-            panel("Result", { key: "result" }, shown("result", json(job.result))),
+            panel("Result", { key: "result" }, tree("Result", job.result)),
           job.steps.length > 0 &&
             panel(
               "Steps",
               { key: "steps", note: `${job.steps.length}, not repeated by later attempts` },
-              shown("steps", json(job.steps)),
+              tree("Steps", job.steps),
             ),
           job.checkpoint !== null &&
             panel(
               "Checkpoint",
               { key: "checkpoint", note: "the next attempt continues here" },
-              shown("checkpoint", json(job.checkpoint)),
+              tree("Checkpoint", job.checkpoint),
             ),
-          Object.keys(job.meta).length > 0 && panel("Meta", { key: "meta" }, shown("meta", json(job.meta))),
+          Object.keys(job.meta).length > 0 && panel("Meta", { key: "meta" }, tree("Meta", job.meta)),
         ),
         h("div", { class: "narrow" }, timeline(), facts()),
       ),
     ];
-  }
-
-  function outputView() {
-    const text = printed(printing.text);
-    return h("pre", {
-      class: "output",
-      tabindex: "0",
-      "aria-label": "Output of the job",
-      update: (element) => {
-        if (element.shownText === text) return;
-        element.shownText = text;
-        const low = element.scrollHeight - element.scrollTop - element.clientHeight < 40;
-        element.textContent = text || "No output.";
-        if (low) element.scrollTop = element.scrollHeight;
-      },
-      mount: () => () => {},
-    });
   }
 
   function explained() {
@@ -292,14 +271,14 @@ export default function job(context, id) {
 
   function facts() {
     const rows = [
-      ["Id", h("span", { class: "mono breakable" }, line(job.id, 512))],
+      ["Id", [h("span", { class: "mono breakable" }, line(job.id, 512)), " ", copyButton("id", job.id)]],
       ["Queue", h("a", { href: jobsHref({ queue: job.queue }) }, line(job.queue, 128))],
       [
         "Attempt",
         `${job.attempts} of ${job.max_attempts || "unlimited"}${job.reset_count ? `, reset ${times(job.reset_count)}` : ""}`,
       ],
       ["Priority", job.priority ? String(job.priority) : null],
-      ["Flow", job.flow ? h("a", { href: jobHref(job.flow), class: "mono breakable" }, line(job.flow, 160)) : null],
+      ["Flow", job.flow ? h("a", { href: flowHref(job.flow), class: "mono breakable" }, line(job.flow, 160)) : null],
       [
         "Limits",
         job.limits.length
@@ -436,9 +415,3 @@ const outcome = (word) =>
   ({ succeeded: "succeeded", failed: "failed", lost: "dead", dead: "dead", cancelled: "cancelled" })[word] || "queued";
 const times = (n) => (n === 1 ? "once" : `${n} times`);
 const limitText = (limit) => (limit.key === null ? limit.name : `${limit.name}: ${limit.key}`);
-
-/** Text in backticks is shown as code. */
-const coded = (text) =>
-  line(text, 400)
-    .split("`")
-    .map((part, at) => (at % 2 ? h("code", {}, part) : part));

@@ -4,6 +4,7 @@ import { get, now } from "./api.js";
 import { change, countAll } from "./bulk.js";
 import { h } from "./dom.js";
 import { at, count, line, plural } from "./format.js";
+import { enqueueJob } from "./jobforms.js";
 import {
   bar,
   button,
@@ -23,6 +24,7 @@ import {
   when,
   workerName,
 } from "./parts.js";
+import { savedFilters, saveFilter } from "./saved.js";
 
 const TIMES = [
   ["", "Any time"],
@@ -39,6 +41,8 @@ export default function jobs(context, search) {
   let shown = null; // the filters of the rows on the page
   let cursors = readCursors(search);
   let found = null;
+  let further = null; // the search that goes on by itself: {stopped}
+  let long = false; // the rows are of such a search, which live updates do not repeat
   let stats = null;
   let chosen = new Set();
   let all = false; // all matching jobs are selected, not only those of the page
@@ -81,6 +85,10 @@ export default function jobs(context, search) {
   }
 
   async function load() {
+    if (long && shown === filters) {
+      stats = await get("v1/stats");
+      return;
+    }
     if (abort) abort.abort();
     abort = new AbortController();
     const cursor = cursors.at(-1);
@@ -97,10 +105,47 @@ export default function jobs(context, search) {
     for (const job of found.jobs) if (tasks.size < 200) tasks.add(job.type);
     context.draw();
     stats = await counting;
+    goOn(asked);
+  }
+
+  /** Search the jobs behind those that were searched, until a page is full, all were searched, or Stop is pressed. */
+  async function goOn(asked) {
+    const mine = { stopped: false };
+    const { signal } = abort;
+    further = mine;
+    const wanted = () => further === mine && !mine.stopped && shown === asked && !signal.aborted;
+    try {
+      while (wanted() && found.cursor && found.jobs.length < ROWS) {
+        long = true;
+        const limit = ROWS - found.jobs.length;
+        const more = await get("v1/search", { ...apiFilter(), limit, cursor: found.cursor }, { signal });
+        if (!wanted()) break;
+        const known = new Set(found.jobs.map((job) => job.id));
+        found = {
+          jobs: [...found.jobs, ...more.jobs.filter((job) => !known.has(job.id))],
+          cursor: more.cursor,
+          looked: found.looked + more.looked,
+          back_to: more.back_to || found.back_to,
+        };
+        context.draw();
+      }
+    } catch (error) {
+      if (error.name !== "AbortError") failed(error);
+    }
+    if (further === mine) further = null;
+    context.draw();
+  }
+
+  function stopSearch() {
+    if (further) further.stopped = true;
+    further = null;
+    context.draw();
   }
 
   function set(changes, typed = false) {
     filters = { ...filters, ...changes };
+    further = null;
+    long = false;
     cursors = [null];
     chosen = new Set();
     all = false;
@@ -112,6 +157,8 @@ export default function jobs(context, search) {
   }
 
   function changePage(by) {
+    further = null;
+    long = false;
     cursors = by > 0 ? [...cursors, found.cursor] : cursors.slice(0, -1);
     context.push(jobsHref({ ...filters, cursor: cursors.at(-1) }), { cursors });
     shown = null;
@@ -147,6 +194,7 @@ export default function jobs(context, search) {
       if (await change(action, all ? { filter: apiFilter(), group: filters.group } : { ids: [...chosen] })) {
         chosen = new Set();
         all = false;
+        long = false;
         cursors = [null];
         context.replace(jobsHref(filters));
         context.reload();
@@ -165,7 +213,13 @@ export default function jobs(context, search) {
 
   function view() {
     return [
-      h("div", { class: "title" }, h("h1", {}, "Jobs")),
+      h(
+        "div",
+        { class: "title job-title" },
+        h("h1", {}, "Jobs"),
+        h("span", { class: "space" }),
+        context.may("submit") && button("Enqueue…", () => enqueueJob(), { icon: "add" }),
+      ),
       toolbar(),
       found ? listing() : h("p", { class: "loading" }, "Loading…"),
     ];
@@ -202,7 +256,7 @@ export default function jobs(context, search) {
           h("input", {
             type: "search",
             "aria-label": "Search",
-            placeholder: "Search ids, keys, workers, errors, arguments",
+            placeholder: "Search ids, keys, workers, errors, arguments (args.name:value)",
             value: filters.text,
             maxlength: "200",
             spellcheck: "false",
@@ -276,12 +330,37 @@ export default function jobs(context, search) {
             filters.group ? line(filters.group, 80) : "one error group",
             h("span", { "aria-hidden": "true" }, "×"),
           ),
-        Object.values(filters).some((one) => one.length) &&
+        Object.values(filters).some((one) => one.length) && [
           h(
             "button",
             { type: "button", class: "link", on: { click: () => set(read(new URLSearchParams())) } },
             "Clear filters",
           ),
+          h("button", { type: "button", class: "link", on: { click: save } }, "Save filter"),
+        ],
+      ),
+      savedList(),
+    );
+  }
+
+  const save = () => saveFilter(jobsHref(filters)).then(context.draw);
+
+  function savedList() {
+    const saved = savedFilters();
+    if (!saved.length) return null;
+    return h(
+      "ul",
+      { class: "chips saved", "aria-label": "Saved filters" },
+      saved.map(({ name, hash }) =>
+        h(
+          "li",
+          { key: name },
+          h(
+            "a",
+            { class: "chip", href: hash, "aria-current": hash === jobsHref(filters) ? "true" : undefined },
+            line(name, 60),
+          ),
+        ),
       ),
     );
   }
@@ -315,7 +394,7 @@ export default function jobs(context, search) {
             h("tbody", {}, jobs.map(row)),
           )
         : empty(
-            found.cursor ? "No match yet" : "No job matches",
+            found.cursor ? (further ? "Searching…" : "No match yet") : "No job matches",
             found.cursor ? null : "Use fewer filters or another search text.",
           ),
       pages(),
@@ -433,12 +512,13 @@ export default function jobs(context, search) {
         "span",
         { class: "soft", role: "status" },
         searched
-          ? `Searched ${plural(found.looked, "job")}${found.back_to ? `, enqueued since ${at(found.back_to)}` : ""}.`
+          ? `${further ? "Searching: " : "Searched "}${plural(found.looked, "job")}${found.back_to ? `, enqueued since ${at(found.back_to)}` : ""}.`
           : cursors.length > 1
             ? `Page ${cursors.length}`
             : "",
       ),
       h("span", { class: "space" }),
+      further && searched && button("Stop", stopSearch, { kind: "small" }),
       button("Newer", () => changePage(-1), { disabled: cursors.length === 1 }),
       button(ended ? "Search further" : "Older", () => changePage(1), { disabled: !found.cursor }),
     );
@@ -452,12 +532,15 @@ export default function jobs(context, search) {
     query: (params) => {
       if (params.has("find")) return;
       filters = read(params);
+      further = null;
+      long = false;
       cursors = readCursors(params);
       shown = null;
       chosen = new Set();
       all = false;
     },
     stop: () => {
+      further = null;
       clearTimeout(timer);
       abort?.abort();
     },

@@ -1,38 +1,58 @@
 // The shell of all pages: login, navigation, keyboard shortcuts, refresh and connection state.
 
-import { get, lastHeard, setClock, silence } from "./api.js";
+import { get, lastHeard, requests, setClock, silence } from "./api.js";
+import audit from "./audit.js";
 import dead from "./dead.js";
 import { h, render } from "./dom.js";
+import errorGroup from "./errorgroup.js";
 import errors from "./errors.js";
+import flow from "./flow.js";
+import flows from "./flows.js";
 import { plain } from "./format.js";
+import incident from "./incident.js";
 import job from "./job.js";
 import jobs from "./jobs.js";
 import { Live } from "./live.js";
 import overview from "./overview.js";
+import { openPalette } from "./palette.js";
 import { button, dialog, failed, icon } from "./parts.js";
+import queue from "./queue.js";
 import queues from "./queues.js";
 import schedules from "./schedules.js";
+import settings from "./settings.js";
 import * as token from "./token.js";
 import workers from "./workers.js";
 
 const PAGES = [
   ["overview", "Overview", overview, "o"],
-  ["jobs", "Jobs", jobs, "b"],
-  ["queues", "Queues", queues, "q"],
+  ["jobs", "Jobs", jobs, "b", job],
+  ["flows", "Flows", flows, "f", flow],
+  ["queues", "Queues", queues, "q", queue],
   ["schedules", "Schedules", schedules, "s"],
   ["workers", "Workers", workers, "w"],
   ["dead", "Dead letters", dead, "d"],
-  ["errors", "Errors", errors, "e"],
+  ["errors", "Errors", errors, "e", errorGroup],
 ];
+const HIDDEN = [
+  ["incident", "Incident", incident],
+  ["audit", "Audit log", audit],
+  ["settings", "Settings", settings],
+]; // pages that others lead to
 const KEYS = [
   ["/", "search"],
   ["j, k", "next, previous row"],
   ["Enter", "open the row"],
   ["x", "select the row"],
-  ["g then o, b, q, s, w, d, e", "go to overview, jobs, queues, schedules, workers, dead letters, errors"],
+  ["Ctrl-K", "find a page, job id, queue, task or action"],
+  ["g then o, b, f, q, s, w, d, e", "go to overview, jobs, flows, queues, schedules, workers, dead letters, errors"],
   ["?", "show this list"],
 ];
 const REFRESH_EVERY = 5000; // milliseconds between refreshes if nothing changes
+const IDLE_REQUEST = 2400; // milliseconds for each request of a refresh if nothing changes: at most 25 a minute
+const IDLE_SHARE = 0.02; // of the time at most waits for refreshes if nothing changes
+const MAX_INTERVAL = 30000; // milliseconds between refreshes, however long they take
+const REDRAW_EVERY = 1000; // milliseconds between redraws that only update ages
+const REDRAW_SHARE = 0.01; // of the time at most is spent on these
 const MIN_INTERVAL = 900; // minimum milliseconds between two refreshes
 const MAX_SILENCE = 4000; // milliseconds without a sign of the server, which owes one, until the connection is lost
 
@@ -53,6 +73,9 @@ const shell = {
   silentSince: null, // when the server was last heard before it fell silent
   refreshedAt: 0,
   took: 0,
+  asked: 0, // requests of the last refresh
+  drawnAt: 0,
+  drawTook: 0,
   refreshing: false,
   dirty: false,
   problem: null,
@@ -90,6 +113,7 @@ function paint() {
   drawing = 0;
   if (shell.refused !== null) return render(root, login());
   if (!shell.me || !shell.page) return;
+  const began = performance.now();
   const { title } = shell.page;
   const heading = typeof title === "function" ? title.call(shell.page) : title;
   document.title = `${heading} · Holdfast`;
@@ -108,6 +132,8 @@ function paint() {
   if (arrived || (onHeading && document.activeElement === document.body)) focusHeading();
   arrived = false;
   replay();
+  shell.drawnAt = performance.now();
+  shell.drawTook = shell.drawnAt - began;
 }
 
 /** Move the focus to the heading of the page, so that screen readers announce it. */
@@ -160,7 +186,10 @@ function sidebar() {
       h(
         "div",
         { class: "tools" },
+        tool("search", "Commands (Ctrl-K)", findCommand),
         tool("sun", "Theme: light, dark or system", switchTheme),
+        context.may("operate") && tool("audit", "Audit log", () => (location.hash = "#/audit")),
+        tool("settings", "Settings", () => (location.hash = "#/settings")),
         tool("help", "Keyboard shortcuts", help),
         token.current() && tool("leave", "Log out", logOut),
       ),
@@ -213,6 +242,7 @@ async function refresh(now = false) {
   shell.refreshing = true;
   shell.dirty = false;
   let began = performance.now();
+  const before = requests();
   try {
     await page.load();
     if (page === shell.page) shell.problem = null;
@@ -228,6 +258,7 @@ async function refresh(now = false) {
   } finally {
     shell.refreshedAt = performance.now();
     shell.took = shell.refreshedAt - began;
+    shell.asked = requests() - before;
     shell.refreshing = false;
     if (page === shell.page) draw();
   }
@@ -235,8 +266,7 @@ async function refresh(now = false) {
 
 const up = () => !shell.unreachable && shell.silentSince !== lastHeard();
 
-/** Runs every 250 ms: refreshes if due, and redraws once a second to update ages. */
-let ticks = 0;
+/** Runs every 250 ms: refreshes if due, and redraws to update ages. */
 function tick() {
   if (document.hidden || !shell.page) return;
   if (up() && silence(shell.live) > MAX_SILENCE) {
@@ -244,11 +274,14 @@ function tick() {
     draw();
   }
   const since = performance.now() - shell.refreshedAt;
-  const interval = Math.max(MIN_INTERVAL, shell.took * 4);
-  const every = shell.live ? shell.page.every || REFRESH_EVERY : Math.min(shell.page.every || Infinity, REFRESH_EVERY);
-  if (!shell.refreshing && ((shell.dirty && since > interval) || since > Math.max(every, shell.took * 4))) refresh();
-  ticks += 1;
-  if (ticks % 4 === 0) draw();
+  const took = Math.min(shell.took * 4, MAX_INTERVAL); // longer only if the machine was suspended meanwhile
+  const interval = Math.max(MIN_INTERVAL, took);
+  const wanted = shell.page.every || REFRESH_EVERY;
+  const sparing = Math.min(Math.max(shell.asked * IDLE_REQUEST, shell.took / IDLE_SHARE), MAX_INTERVAL);
+  const idle = shell.page.busy ? wanted : Math.max(wanted, sparing);
+  const every = shell.live ? idle : Math.min(wanted, REFRESH_EVERY);
+  if (!shell.refreshing && ((shell.dirty && since > interval) || since > Math.max(every, took))) refresh();
+  if (performance.now() - shell.drawnAt > Math.max(REDRAW_EVERY, shell.drawTook / REDRAW_SHARE)) draw();
 }
 
 function changed(transitions, missed) {
@@ -271,7 +304,7 @@ function route() {
   const hash = location.hash.replace(/^#\/?/, "");
   const [path, search = ""] = hash.split("?");
   const [name = "overview", id] = path === "" ? ["overview"] : path.split("/");
-  const known = PAGES.find(([key]) => key === name) || PAGES[0];
+  const known = [...PAGES, ...HIDDEN].find(([key]) => key === name) || PAGES[0];
   const where = id === undefined ? known[0] : hash;
   const position = history.state?.visited ? positions.get(location.hash) || 0 : 0;
   history.replaceState({ ...history.state, visited: true }, "");
@@ -291,7 +324,7 @@ function route() {
   shell.name = known[0];
   shell.where = where;
   shell.problem = null;
-  shell.page = known[0] === "jobs" && decoded ? job(context, decoded) : known[2](context, new URLSearchParams(search));
+  shell.page = decoded && known[4] ? known[4](context, decoded) : known[2](context, new URLSearchParams(search));
   shell.refreshing = false;
   pendingKeys = [];
   window.scrollTo(0, 0);
@@ -381,9 +414,23 @@ function help() {
   );
 }
 
+function findCommand() {
+  if (document.querySelector("dialog") || !shell.me) return;
+  const out = token.current() ? [["Log out", logOut]] : [];
+  openPalette(context, context.may("operate") ? [...PAGES, HIDDEN[1]] : PAGES, [
+    ["Switch theme", switchTheme],
+    ["Show keyboard shortcuts", help],
+    ...out,
+  ]);
+}
+
 let going = 0; // when g was pressed
 
 function key(event) {
+  if ((event.ctrlKey || event.metaKey) && !event.altKey && event.key.toLowerCase() === "k" && shell.me) {
+    event.preventDefault();
+    return findCommand();
+  }
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog") || !shell.page) return;
   const { target } = event;
   if (target.matches("input, textarea, select")) {

@@ -6,7 +6,10 @@ import { Chart } from "./chart.js";
 import { killButton } from "./demo.js";
 import { h } from "./dom.js";
 import { age, brief, count, line, plural, span } from "./format.js";
+import { openIncident } from "./incident.js";
+import { latencyTable } from "./latency.js";
 import { empty, FIRST_JOB, jobsHref, loading, panel, STATES, state } from "./parts.js";
+import { reasonsPanel } from "./reasons.js";
 
 const RANGES = [
   ["15 min", 900, 60],
@@ -18,7 +21,18 @@ const RANGES = [
 const RANGE_KEY = "holdfast.range";
 
 export default function overview(context) {
-  const known = { stats: null, paused: [], errors: null, rates: [], hour: [], depths: [], read: 0 };
+  const known = {
+    stats: null,
+    why: null,
+    paused: [],
+    errors: null,
+    rates: [],
+    hour: [],
+    depths: [],
+    latency: null,
+    read: 0,
+  };
+  let by = "Queue"; // of the latency table
   let range = RANGES.findIndex(([label]) => label === sessionStorage.getItem(RANGE_KEY));
   if (range < 0) range = 1;
   let errorsLoadedAt = -Infinity;
@@ -29,20 +43,24 @@ export default function overview(context) {
     const late = performance.now() - errorsLoadedAt > 8000; // error groups are the slowest query and change slowly
     const waiting = late ? get("v1/errors") : null;
     if (late) waiting.catch(() => {}); // reported below
-    const [stats, tasks, rates, depths, hour] = await Promise.all([
+    const lastHour = { since: 3600, step: 3600 };
+    const [stats, tasks, depths, hour, why, latency] = await Promise.all([
       get("v1/stats"),
       get("v1/tasks/paused"),
-      get("v1/rates", { since, step }),
       get("v1/depths", { since, step }),
-      get("v1/rates", { since: 3600, step: 3600 }),
+      since === lastHour.since ? null : get("v1/rates", lastHour),
+      get("v1/explain"),
+      get("v1/latency", { since, step }),
     ]);
     if (asked === range)
       Object.assign(known, {
         stats,
+        why,
         paused: tasks.paused,
-        rates: rates.rates,
+        rates: outcomes(latency.steps),
         depths: depths.depths,
-        hour: hour.rates,
+        hour: hour ? hour.rates : outcomes(latency.steps),
+        latency,
         read: now(),
       });
     if (!late) return;
@@ -63,7 +81,15 @@ export default function overview(context) {
     if (!stats) return loading("Overview");
     if (!totalOf(stats.counts) && !known.rates.length)
       return [head(), empty("No jobs yet", "Enqueue a job and start a worker:", FIRST_JOB)];
-    return [head(), attention(known), numbers(stats), killButton(context), charts()];
+    return [
+      head(),
+      attention(known),
+      reasonsPanel(known.why),
+      numbers(stats),
+      killButton(context),
+      charts(),
+      latencies(),
+    ];
   }
 
   function head() {
@@ -95,13 +121,8 @@ export default function overview(context) {
     const died = sums(known.rates, axis, ["dead"]);
     const minutes = step / 60;
     const perMinute = (one) => one.count.map((value) => value / minutes);
-    const all = sums(known.rates, axis, null);
-    const mean = (one, name) => one[name].map((value, i) => (one.count[i] ? value / one.count[i] : null));
     const depth = depthSeries(known.depths, axis, known.stats);
     const total = (one) => one.count.reduce((a, b) => a + b, 0);
-    const ran = all.count.reduce((a, b) => a + b, 0);
-    const waited = all.waited.reduce((a, b) => a + b, 0);
-    const took = all.ran.reduce((a, b) => a + b, 0);
     const what = `last ${label}`;
     return h(
       "div",
@@ -127,17 +148,52 @@ export default function overview(context) {
         label: `Queue depth, ${what}: ${plural(known.stats.counts.queued, "job")} queued now`,
         series: [{ name: "queued", color: "queued", values: depth, area: true }],
       }),
-      chart("Latency", ran ? `mean wait ${span(waited / ran)} · mean run ${span(took / ran)}` : "no job ended", {
+      chart("Latency", "p50 and p95 of wait and run", {
         ...axis,
         kind: "lines",
         least: 0.01,
-        label: `Latency, ${what}: mean wait ${span(ran ? waited / ran : null)}, mean run ${span(ran ? took / ran : null)}`,
+        label: `Latency, ${what}: percentiles of waiting and run times`,
         seconds: true,
         series: [
-          { name: "mean wait", color: "queued", values: mean(all, "waited") },
-          { name: "mean run", color: "running", values: mean(all, "ran") },
+          { name: "wait p50", color: "queued", values: percentiles(known.latency, axis, "wait", "p50") },
+          { name: "wait p95", color: "scheduled", values: percentiles(known.latency, axis, "wait", "p95") },
+          { name: "run p50", color: "running", values: percentiles(known.latency, axis, "run", "p50") },
+          { name: "run p95", color: "failed", values: percentiles(known.latency, axis, "run", "p95") },
         ],
       }),
+    );
+  }
+
+  function latencies() {
+    const rows = known.latency?.[by === "Queue" ? "queues" : "tasks"] || [];
+    if (!rows.length) return null;
+    return panel(
+      "Waiting and run times",
+      {
+        key: "latencies",
+        note: `last ${RANGES[range][0]}`,
+        side: h(
+          "div",
+          { class: "segments", role: "group", "aria-label": "Waiting and run times by" },
+          ["Queue", "Task"].map((kind) =>
+            h(
+              "button",
+              {
+                type: "button",
+                "aria-pressed": String(kind === by),
+                on: {
+                  click: () => {
+                    by = kind;
+                    context.draw();
+                  },
+                },
+              },
+              kind,
+            ),
+          ),
+        ),
+      },
+      latencyTable(by, rows),
     );
   }
 
@@ -161,7 +217,7 @@ function chart(title, note, spec) {
         element.chart = new Chart(element);
         return () => element.chart.stop();
       },
-      update: (element) => element.chart.show({ ...seen, format }),
+      update: (element) => element.chart.show({ ...seen, format, select: openIncident }),
     }),
   );
 }
@@ -173,17 +229,30 @@ function timeline(read, since, step) {
   return { from: to - since * 1000, to, step: wide };
 }
 
+/** The outcomes of each step, as v1/rates gives them. */
+const outcomes = (steps) =>
+  steps.flatMap(({ at, activity }) =>
+    Object.entries(activity.outcomes).map(([outcome, number]) => ({ at, outcome, count: number })),
+  );
+
 function sums(rates, { from, to, step }, outcomes) {
   const size = Math.round((to - from) / step);
-  const made = { count: new Array(size).fill(0), waited: new Array(size).fill(0), ran: new Array(size).fill(0) };
+  const made = { count: new Array(size).fill(0) };
   for (const one of rates) {
     const at = Math.floor((Date.parse(one.at) - from) / step);
     if (at < 0 || at >= size || (outcomes && !outcomes.includes(one.outcome))) continue;
     made.count[at] += one.count;
-    made.waited[at] += one.waited;
-    made.ran[at] += one.ran;
   }
   return made;
+}
+
+function percentiles(latency, { from, to, step }, part, share) {
+  const values = new Array(Math.round((to - from) / step)).fill(null);
+  for (const one of latency?.steps || []) {
+    const at = Math.floor((Date.parse(one.at) - from) / step);
+    if (at >= 0 && at < values.length) values[at] = one.activity[part][share];
+  }
+  return values;
 }
 
 function depthSeries(depths, { from, to, step }, stats) {

@@ -79,11 +79,18 @@ const PATHS = {
   cancel: "M4 4l8 8M12 4l-8 8",
   delete: "M3 4.5h10M6.2 4.5V3h3.6v1.5M4.4 4.5l.6 9h6l.6-9",
   copy: "M5.5 5.5h7.5v7.5H5.5zM3 10.5V3h7.5",
+  edit: "M3 13l.7-3L11 2.7l2.3 2.3L6 12.3z",
+  add: "M8 3v10M3 8h10",
+  undo: "M3.2 6.2A5.2 5.2 0 1 1 2.8 9M2.8 2.8v3.6h3.6",
   pause: "M5.5 3.5v9M10.5 3.5v9",
   run: "M9.2 1.8 3.8 9h3.7l-.8 5.2L12.2 7H8.4z",
   resume: "M5 3.2l7.5 4.8L5 12.8z",
   sun: "M8 5.2a2.8 2.8 0 1 0 0 5.6 2.8 2.8 0 0 0 0-5.6M8 1.5v1.4M8 13.1v1.4M1.5 8h1.4M13.1 8h1.4M3.4 3.4l1 1M11.6 11.6l1 1M3.4 12.6l1-1M11.6 4.4l1-1",
+  audit: "M4 2.5h8v11H4zM6 5.5h4M6 8h4M6 10.5h2.5",
+  settings: "M2.5 4.5h6M11.5 4.5h2M2.5 11.5h2M7.5 11.5h6M10 3v3M6 10v3",
   help: "M5.8 6.2a2.2 2.2 0 1 1 3.3 1.9c-.8.5-1.1.9-1.1 1.7M8 12v.2",
+  flows: "M2 3h4v3H2zM10 3h4v3h-4zM6 10h4v3H6zM4 6v2h8V6M8 8v2",
+  search: "M7 2.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9M10.4 10.4 13.5 13.5",
   leave: "M9.5 3H3.5v10h6M7 8h7M11.5 5.5 14 8l-2.5 2.5",
 };
 
@@ -93,6 +100,16 @@ export const icon = (name) =>
     { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true", focusable: "false" },
     h("path", { d: PATHS[name] }),
   );
+
+/** Text in backticks is shown as code. */
+const UTC = /\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\+00:00/g; // as the server writes times into sentences
+
+/** A sentence of the server: what is in backticks as code, and its times in the zone of this page. */
+export const coded = (text) =>
+  line(text, 400)
+    .replace(UTC, (time) => at(time.replace(" ", "T")))
+    .split("`")
+    .map((part, at) => (at % 2 ? h("code", {}, part) : part));
 
 export function panel(title, props, ...content) {
   const { note, side, key, kind = "" } = props || {};
@@ -178,6 +195,12 @@ export async function copy(text, what) {
     window.prompt(`Copy the ${what.toLowerCase()}:`, text);
   }
 }
+
+export const copyButton = (what, text) =>
+  button(`Copy ${what}`, () => copy(text, what.charAt(0).toUpperCase() + what.slice(1)), {
+    kind: "small",
+    icon: "copy",
+  });
 
 // -- dialogs
 

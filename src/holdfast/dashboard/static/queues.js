@@ -5,30 +5,133 @@ import { TROUBLES } from "./attention.js";
 import { sparkline } from "./chart.js";
 import { h } from "./dom.js";
 import { age, brief, count, line, plural, span } from "./format.js";
+import { pauseTask } from "./jobforms.js";
 import { button, confirm, empty, FIRST_JOB, failed, jobsHref, loading, muted, toast, when } from "./parts.js";
+import { queueHref } from "./reasons.js";
+import { rowWindow } from "./virtual.js";
 
 const SPAN = 900; // seconds over which rates and latencies are computed
+const WAITING = ["queued", "blocked", "failed", "scheduled"];
+const FEW = 8; // queues from which a search is offered
 const MINUTES = 60; // of the depth curves
 const ONLY = { paused: "paused, with waiting jobs", unserved: "without a live worker", behind: "behind" };
 
-/** The depth of a queue for each of the last minutes, and now; null if it was not recorded. */
-function depthsOf(queue, depths) {
+const COLUMNS = [
+  ["name", "Queue", (queue) => queue.name],
+  ["depth", "Depth, 1 h", null],
+  ["queued", "Queued", (queue) => queue.counts.queued || 0],
+  ["running", "Running", (queue) => queue.counts.running || 0],
+  ["scheduled", "Scheduled", (queue) => queue.counts.scheduled || 0],
+  ["blocked", "Blocked", (queue) => queue.counts.blocked || 0],
+  ["failed", "Failed", (queue) => queue.counts.failed || 0],
+  ["dead", "Dead", (queue) => queue.counts.dead || 0],
+  ["ended", "Ended", (queue) => ended(queue)],
+  ["rate", "Per min", (queue, rates) => rates.get(queue.name)?.count || 0],
+  ["wait", "Wait", (queue, rates) => mean(rates.get(queue.name), "waited")],
+  ["run", "Run", (queue, rates) => mean(rates.get(queue.name), "ran")],
+  ["oldest", "Oldest", (queue) => (queue.oldest ? age(queue.oldest) : 0)],
+  ["workers", "Workers", (queue) => queue.listeners],
+];
+const SORTED = new Map(COLUMNS.filter(([, , value]) => value).map(([key, , value]) => [key, value]));
+
+const ended = ({ counts }) => (counts.succeeded || 0) + (counts.cancelled || 0);
+const mean = (sums, name) => (sums?.count ? sums[name] / sums.count : 0);
+
+/** The sums of the ended claims of each queue. */
+function ratesByQueue(rates) {
+  const found = new Map();
+  for (const one of rates) {
+    const sums = found.get(one.queue) || { count: 0, waited: 0, ran: 0 };
+    for (const name in sums) sums[name] += one[name];
+    found.set(one.queue, sums);
+  }
+  return found;
+}
+
+/** The recorded minutes that the curves show; `whole`: all queues with jobs were recorded. */
+function minutesOf(depths) {
   const minute = (time) => Math.floor(time / 60000);
-  const values = new Array(MINUTES).fill(null);
   const first = minute(now()) - MINUTES + 1;
-  for (const { at, queued, queues } of depths) {
-    const slot = minute(Date.parse(at)) - first;
-    if (slot < 0 || slot >= MINUTES) continue;
-    const recorded = Object.values(queues).reduce((a, b) => a + b, 0);
+  return depths
+    .map(({ at, queued, queues }) => ({
+      slot: minute(Date.parse(at)) - first,
+      queues,
+      whole: Object.values(queues).reduce((a, b) => a + b, 0) === queued,
+    }))
+    .filter(({ slot }) => slot >= 0 && slot < MINUTES);
+}
+
+/** The depth of a queue for each of the last minutes, and now; null if it was not recorded. */
+function depthsOf(queue, minutes) {
+  const values = new Array(MINUTES).fill(null);
+  for (const { slot, queues, whole } of minutes) {
     if (Object.hasOwn(queues, queue.name)) values[slot] = queues[queue.name];
-    else if (recorded === queued) values[slot] = 0; // all queues with jobs were recorded
+    else if (whole) values[slot] = 0;
   }
   return [...values, queue.counts.queued || 0];
 }
 
+/** Pause or resume a queue; the user confirms a pause. */
+export async function pauseQueue(queue, done) {
+  const path = `v1/queues/${encodeURIComponent(queue.name)}`;
+  try {
+    if (queue.paused) await post(`${path}/resume`);
+    else {
+      if (
+        !(await confirm(
+          `Pause ${line(queue.name, 60)}?`,
+          "Its jobs wait until the queue is resumed. Running jobs continue.",
+          "Pause queue",
+          "primary",
+        ))
+      )
+        return;
+      await post(`${path}/pause`);
+    }
+    toast(`Queue ${queue.name} ${queue.paused ? "resumed" : "paused"}`);
+    done();
+  } catch (error) {
+    failed(error);
+  }
+}
+
 export default function queues(context, search) {
   let known = null;
-  let only = search.get("only");
+  let asked = read(search);
+  const table = rowWindow(context.draw);
+
+  function read(params) {
+    const [sort, order] = (params.get("sort") || "").split(".");
+    return {
+      only: params.get("only"),
+      text: params.get("find") || "",
+      sort: SORTED.has(sort) ? sort : "name",
+      down: order === "down",
+    };
+  }
+
+  function set(changes) {
+    asked = { ...asked, ...changes };
+    const params = new URLSearchParams();
+    if (asked.only) params.set("only", asked.only);
+    if (asked.text) params.set("find", asked.text);
+    if (asked.sort !== "name" || asked.down) params.set("sort", `${asked.sort}${asked.down ? ".down" : ""}`);
+    history.replaceState(history.state, "", `#/queues${params.size ? `?${params}` : ""}`);
+    context.draw();
+    requestAnimationFrame(table.measure);
+  }
+
+  /** The queues that are asked for, in order. */
+  function chosen() {
+    const words = asked.text.trim().toLowerCase();
+    const value = SORTED.get(asked.sort);
+    const troubled = Object.hasOwn(ONLY, asked.only) ? TROUBLES[asked.only] : () => true;
+    const found = known.queues.filter((queue) => troubled(queue) && queue.name.toLowerCase().includes(words));
+    const valued = found.map((queue) => [value(queue, known.rates), queue]);
+    valued.sort(([a, one], [b, other]) => (a < b ? -1 : a > b ? 1 : one.name < other.name ? -1 : 1));
+    const sorted = valued.map(([, queue]) => queue);
+    return asked.down ? sorted.reverse() : sorted;
+  }
 
   async function load() {
     const [stats, rates, depths, tasks] = await Promise.all([
@@ -37,30 +140,13 @@ export default function queues(context, search) {
       get("v1/depths", { since: 3600, step: 60 }),
       get("v1/tasks/paused"),
     ]);
-    known = { queues: stats.queues, rates: rates.rates, depths: depths.depths, tasks: tasks.paused };
-  }
-
-  async function pause(queue) {
-    const path = `v1/queues/${encodeURIComponent(queue.name)}`;
-    try {
-      if (queue.paused) await post(`${path}/resume`);
-      else {
-        if (
-          !(await confirm(
-            `Pause ${line(queue.name, 60)}?`,
-            "Its jobs wait until the queue is resumed. Running jobs continue.",
-            "Pause queue",
-            "primary",
-          ))
-        )
-          return;
-        await post(`${path}/pause`);
-      }
-      toast(`Queue ${queue.name} ${queue.paused ? "resumed" : "paused"}`);
-      context.reload();
-    } catch (error) {
-      failed(error);
-    }
+    known = {
+      queues: stats.queues,
+      rates: ratesByQueue(rates.rates),
+      depths: minutesOf(depths.depths),
+      tasks: tasks.paused,
+    };
+    requestAnimationFrame(table.measure);
   }
 
   async function resume({ task, where }) {
@@ -97,10 +183,18 @@ export default function queues(context, search) {
     );
   }
 
+  /** What keeps the jobs of a queue, as a link to the reasons. */
+  function why({ name, paused, counts, listeners }) {
+    if (!WAITING.some((state) => counts[state])) return paused && h("span", { class: "tag warn" }, "paused");
+    const [kind, word] = paused ? ["warn", "paused"] : counts.queued && !listeners ? ["bad", "no worker"] : ["", "why"];
+    const rest = `${kind && ", why"} jobs of ${line(name, 60)} wait`;
+    const props = { class: `tag ask ${kind}`, href: queueHref(name), title: `Why jobs of ${line(name, 60)} wait` };
+    return h("a", props, word, h("span", { class: "hidden" }, rest));
+  }
+
   function row(queue) {
-    const ended = known.rates.filter((one) => one.queue === queue.name);
-    const sum = (name) => ended.reduce((total, one) => total + one[name], 0);
-    const done = sum("count");
+    const sums = known.rates.get(queue.name);
+    const done = sums?.count || 0;
     const serving = queue.listeners;
     const { counts } = queue;
     const cell = (label, value, state) =>
@@ -116,8 +210,7 @@ export default function queues(context, search) {
         "th",
         { scope: "row", class: "name" },
         h("a", { href: jobsHref({ queue: queue.name }), "data-open": true }, line(queue.name, 128)),
-        queue.paused && h("span", { class: "tag warn" }, "paused"),
-        !serving && (counts.queued || 0) > 0 && !queue.paused && h("span", { class: "tag bad" }, "no worker"),
+        why(queue),
       ),
       h(
         "td",
@@ -134,10 +227,10 @@ export default function queues(context, search) {
       cell("Blocked", counts.blocked, "blocked"),
       cell("Failed", counts.failed, "failed"),
       cell("Dead", counts.dead, "dead"),
-      cell("Ended", (counts.succeeded || 0) + (counts.cancelled || 0), ["succeeded", "cancelled"]),
+      cell("Ended", ended(queue), ["succeeded", "cancelled"]),
       h("td", { class: "right num", "data-label": "Per minute" }, done ? brief(done / (SPAN / 60)) : muted("0")),
-      h("td", { class: "right num", "data-label": "Mean wait" }, done ? span(sum("waited") / done) : muted("–")),
-      h("td", { class: "right num", "data-label": "Mean run" }, done ? span(sum("ran") / done) : muted("–")),
+      h("td", { class: "right num", "data-label": "Mean wait" }, done ? span(sums.waited / done) : muted("–")),
+      h("td", { class: "right num", "data-label": "Mean run" }, done ? span(sums.ran / done) : muted("–")),
       h(
         "td",
         { class: "right num", "data-label": "Oldest" },
@@ -148,7 +241,7 @@ export default function queues(context, search) {
         h(
           "td",
           { class: "right act" },
-          button(queue.paused ? "Resume" : "Pause", () => pause(queue), {
+          button(queue.paused ? "Resume" : "Pause", () => pauseQueue(queue, context.reload), {
             kind: "small",
             icon: queue.paused ? "resume" : "pause",
           }),
@@ -156,24 +249,52 @@ export default function queues(context, search) {
     );
   }
 
+  function heading([key, label, value], place) {
+    const right = place > 1 ? "right" : undefined;
+    if (!value) return h("th", { scope: "col", class: right, key }, label);
+    const on = asked.sort === key;
+    const click = () => set({ sort: key, down: on ? !asked.down : key !== "name" });
+    return h(
+      "th",
+      { scope: "col", class: right, key, "aria-sort": on ? (asked.down ? "descending" : "ascending") : undefined },
+      h("button", { type: "button", class: "sort", on: { click } }, label, on && (asked.down ? " ↓" : " ↑")),
+    );
+  }
+
   function view() {
     if (!known) return loading("Queues");
-    const shown = Object.hasOwn(ONLY, only) ? known.queues.filter(TROUBLES[only]) : known.queues;
+    const shown = chosen();
     return [
       h(
         "div",
-        { class: "title" },
+        { class: "title job-title" },
         h("h1", {}, "Queues"),
         h("p", { class: "soft" }, "Rates and times are over the last 15 minutes."),
+        h("span", { class: "space" }),
+        context.may("operate") && button("Pause a task…", () => pauseTask(context.reload), { icon: "pause" }),
       ),
-      shown !== known.queues &&
+      known.queues.length > FEW &&
+        h(
+          "div",
+          { class: "field search" },
+          h("input", {
+            type: "search",
+            "aria-label": "Find a queue",
+            placeholder: `Find among ${plural(known.queues.length, "queue")}`,
+            value: asked.text,
+            spellcheck: "false",
+            autocomplete: "off",
+            on: { input: (event) => set({ text: event.target.value }) },
+          }),
+        ),
+      Object.hasOwn(ONLY, asked.only) &&
         h(
           "p",
           { class: "chips" },
           h(
             "a",
             { class: "chip", href: "#/queues", title: "Show all queues" },
-            `${shown.length} of ${plural(known.queues.length, "queue")}: ${ONLY[only]}`,
+            `${shown.length} of ${plural(known.queues.length, "queue")}: ${ONLY[asked.only]}`,
             h("span", { "aria-hidden": "true" }, "×"),
           ),
         ),
@@ -183,7 +304,7 @@ export default function queues(context, search) {
             { class: "scroll" },
             h(
               "table",
-              { class: "list queues" },
+              { class: "list queues", "aria-rowcount": String(shown.length + 1) },
               h("caption", { class: "hidden" }, "Queues"),
               h(
                 "thead",
@@ -191,25 +312,11 @@ export default function queues(context, search) {
                 h(
                   "tr",
                   {},
-                  ["Queue", "Depth, 1 h"].map((label) => h("th", { scope: "col" }, label)),
-                  [
-                    "Queued",
-                    "Running",
-                    "Scheduled",
-                    "Blocked",
-                    "Failed",
-                    "Dead",
-                    "Ended",
-                    "Per min",
-                    "Wait",
-                    "Run",
-                    "Oldest",
-                    "Workers",
-                  ].map((label) => h("th", { scope: "col", class: "right" }, label)),
+                  COLUMNS.map(heading),
                   context.may("operate") && h("th", {}, h("span", { class: "hidden" }, "Actions")),
                 ),
               ),
-              h("tbody", {}, shown.map(row)),
+              table.rows(shown, row),
             ),
           )
         : empty("No queues yet", "The first job of a queue creates it:", FIRST_JOB),
@@ -237,6 +344,8 @@ export default function queues(context, search) {
     ];
   }
 
-  const query = (params) => (only = params.get("only"));
-  return { title: "Queues", load, view, query };
+  const query = (params) => {
+    asked = read(params);
+  };
+  return { title: "Queues", load, view, query, stop: table.stop };
 }

@@ -1,8 +1,10 @@
-// Schedules with their last and next runs; run now, pause and resume, delete.
+// Schedules with their last and next runs; create and edit, run now, pause and resume, delete.
 
-import { get, post, remove } from "./api.js";
+import { get, post, put, remove } from "./api.js";
 import { h } from "./dom.js";
+import { exactJson, form } from "./form.js";
 import { age, ago, at, line, plural } from "./format.js";
+import { knownTasks } from "./jobforms.js";
 import {
   button,
   confirm,
@@ -40,6 +42,33 @@ export default function schedules(context) {
     } catch (error) {
       failed(error);
     }
+  }
+
+  /** Create a schedule, or edit one; fields that the form has not stay as they are. */
+  async function edit(schedule) {
+    const { name, payload = {}, ...rest } = schedule || { tz: "UTC", overlap: "allow", catch_up: 1 };
+    const field = (key, label, more) => ({ name: key, label, value: rest[key], ...more });
+    const fields = [
+      ...(schedule ? [] : [{ name: "name", label: "Name", required: true }]),
+      field("type", "Task", { required: true, suggestions: await knownTasks() }),
+      field("cron", "Cron expression", { note: "Such as 0 3 * * *; or the interval." }),
+      field("every", "Interval in seconds", { kind: "number" }),
+      field("tz", "Time zone"),
+      { name: "payload", label: "Arguments", kind: "json", value: payload, note: "A JSON object: by name." },
+      field("queue", "Queue"),
+      field("priority", "Priority", { kind: "number" }),
+      field("overlap", "While the last run has not ended", { kind: "choice", options: ["allow", "skip"] }),
+      field("catch_up", "Missed runs to enqueue late", { kind: "number" }),
+      field("jitter", "Delay by up to, in seconds", { kind: "number" }),
+    ];
+    const asked = new Set(fields.map((one) => one.name));
+    const others = Object.fromEntries(Object.entries(rest).filter(([key]) => !asked.has(key)));
+    const send = ({ name: chosen, ...body }) =>
+      put(`v1/schedules/${encodeURIComponent(name ?? chosen)}`, { payload: {}, ...others, ...body });
+    const note = schedule?.in_code ? "It is declared in code: the next worker that starts replaces these edits." : "";
+    const heading = schedule ? `Edit ${title(schedule)}` : "New schedule";
+    const kept = await form(heading, fields, send, { label: "Save", note });
+    return kept && `${title(kept)} saved`;
   }
 
   async function run(schedule) {
@@ -130,6 +159,8 @@ export default function schedules(context) {
             "div",
             { class: "buttons" },
             button("Run now", () => act(() => run(schedule)), { kind: "small", icon: "run" }),
+            exactJson(schedule.payload) &&
+              button("Edit…", () => act(() => edit(schedule)), { kind: "small", icon: "edit" }),
             button(schedule.paused ? "Resume" : "Pause", () => act(() => pause(schedule)), {
               kind: "small",
               icon: schedule.paused ? "resume" : "pause",
@@ -145,13 +176,15 @@ export default function schedules(context) {
     return [
       h(
         "div",
-        { class: "title" },
+        { class: "title job-title" },
         h("h1", {}, "Schedules"),
         h(
           "p",
           { class: "soft" },
           known.length ? `${plural(known.length, "schedule")}. Any worker enqueues the due runs.` : "",
         ),
+        h("span", { class: "space" }),
+        context.may("operate") && button("New schedule…", () => act(() => edit(null)), { icon: "add" }),
       ),
       known.length
         ? h(

@@ -13,6 +13,7 @@ import msgspec
 from ...core.job import TERMINAL, Record
 from ...core.limiter import Limiter
 from ...core.operations import HeartbeatReply, Holder, MinuteStats, Tidied
+from ..minute_sums import sums_of
 from ..protocol import Answers, Batch, Versioned
 from ..reference.jobs import Holding, Jobs, Key, Piece
 from . import payload_storage
@@ -331,7 +332,7 @@ def dump(replica: Replica) -> Snapshot:
         sorted(jobs.ready_queues.early),
         [_Held(h.holder, h.heartbeat, h.lease, h.left, list(h.jobs)) for h in jobs.holders.values()],
         jobs.kept,
-        pack(list(jobs.minutes.values())),
+        pack([sums.stats(*place) for place, sums in jobs.minutes.items()]),
         replica.writers,
         replica.watched,
         list(replica.archived.values()),
@@ -358,7 +359,7 @@ def load(snapshot: Snapshot, size: int) -> Replica:
     jobs.printed, jobs.keys, jobs.kept = snapshot.printed, snapshot.keys, snapshot.records
     jobs.ready_queues.early = set(snapshot.early)
     jobs.ready_queues.restore_limiters(snapshot.limiters)
-    jobs.minutes = {(m.at, m.queue, m.outcome): m for m in unpack(snapshot.minutes, MinuteStats)}
+    jobs.minutes = sums_of(unpack(snapshot.minutes, MinuteStats))
     replica.writers, replica.watched, replica.retouched = snapshot.writers, snapshot.watched, snapshot.retouched
     replica.spent, replica.marked = snapshot.spent or Spent(), snapshot.marked
     replica.archived = {archived.name: archived for archived in snapshot.archived}

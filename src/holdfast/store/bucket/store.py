@@ -218,13 +218,13 @@ class BucketStore:
 
         return await self._shared.run(work)
 
-    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
+    async def output(self, id: str, position: int, limit: int, stream: bool = False) -> list[ops.Printed]:
         async def work(engine: Engine) -> list[ops.Printed]:
             replica = await engine.view()
             if id in replica.jobs.jobs:
-                return replica.jobs.output(id, position, limit)
+                return replica.jobs.output(id, position, limit, stream)
             ended = await engine.contents.ended(replica, id)
-            return [] if ended is None else read_output(ended[3], position, limit)
+            return [] if ended is None else read_output(ended[3], position, limit, stream)
 
         return await self._shared.run(_again(work))
 

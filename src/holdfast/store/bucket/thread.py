@@ -138,5 +138,5 @@ class Shared:
         """Run `work` on the engine's thread."""
         run = self._current
         if run is None or run.loop is None or not run.engine.done():
-            raise StoreUnavailable(f"the store in {self.bucket} is not open: open the app first (`await app.open()`)")
+            raise StoreUnavailable.not_open(f"in {self.bucket}")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(run.engine.result()), run.loop))

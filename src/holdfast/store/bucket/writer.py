@@ -224,7 +224,8 @@ class Writer:
                 if not unsure:
                     return False
             except Exception as error:  # noqa: BLE001  # drivers raise errors of any type
-                logger.debug("%s: a write to the inbox failed: %s: %s", self._bucket, type(error).__name__, error)
+                name = type(error).__name__
+                logger.debug("%s: handing a batch to another process failed: %s: %s", self._bucket, name, error)
                 unsure = True
             else:
                 return True
@@ -262,8 +263,8 @@ class Writer:
         try:
             return bool(waiting) and await self._append(waiting)
         except Exception as error:  # noqa: BLE001  # the next read or write gets the error, and raises it
-            name = type(error).__name__
-            logger.debug("%s: batches of other processes were not written: %s: %s", self._bucket, name, error)
+            text = "%s: batches of other processes were not written; those processes retry: %s: %s"
+            logger.debug(text, self._bucket, type(error).__name__, error)
             return False
 
     async def close(self) -> None:
@@ -309,7 +310,8 @@ class Writer:
             for batched in await listing:
                 self._adoptable[batched.writer, batched.number] = batched
         except Exception as error:  # noqa: BLE001  # the others wait longer, or write themselves
-            logger.debug("%s: the inbox was not listed: %s: %s", self._bucket, type(error).__name__, error)
+            name = type(error).__name__
+            logger.debug("%s: batches of other processes cannot be listed: %s: %s", self._bucket, name, error)
 
 
 def pauses() -> Iterator[float]:

@@ -1,6 +1,6 @@
 """The Postgres store: jobs beside the user's own data, enqueued and completed in the user's own transactions."""
 
-from .place import Place
+from .address import Address
 from .store import PostgresStore
 
-__all__ = ["Place", "PostgresStore"]
+__all__ = ["Address", "PostgresStore"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..blocking import NoAnswer, Rejected, taken_from
 from . import sql
-from .place import Place
+from .address import Address
 from .pool import connect
 
 _INT16, _INT32, _HEAD = Struct("!h"), Struct("!i"), Struct("!ci")
@@ -18,9 +18,9 @@ _NULL = _INT32.pack(-1)
 _EXECUTE_SYNC = b"E" + _INT32.pack(9) + b"\0" + _INT32.pack(0) + b"S" + _INT32.pack(4)
 
 
-async def connect_blocking(place: Place, statement: str) -> socket.socket:
+async def connect_blocking(address: Address, statement: str) -> socket.socket:
     """A new connection on which the statement is prepared for `insert_request`."""
-    raw = await connect(place, sql.READ_COMMITTED)
+    raw = await connect(address, sql.READ_COMMITTED)
     try:
         await raw.execute(f"PREPARE {_NAME.decode()} AS {statement}")
     except BaseException:

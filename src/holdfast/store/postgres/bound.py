@@ -15,8 +15,8 @@ from ...core.job import NewJob
 from ...core.operations import Inserted
 from ..user_connection import Accepted, Kind, check_kind, unwrap
 from . import sql
+from .address import Address
 from .call import insert_arguments
-from .place import Place
 
 DRIVERS = ("asyncpg", "psycopg", "psycopg2")
 _MISSING = {"42883", "3F000", "42P01"}
@@ -24,36 +24,36 @@ _MISSING = {"42883", "3F000", "42P01"}
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def check(connection: Any, place: Place) -> None:
+def check(connection: Any, address: Address) -> None:
     """Refuse what cannot lead to a Postgres database."""
-    check_kind(connection, Accepted(DRIVERS, place.shown))
+    check_kind(connection, Accepted(DRIVERS, address.shown))
 
 
-async def insert_bound(connection: Any, place: Place, identity: str, jobs: Sequence[NewJob]) -> list[Inserted]:
+async def insert_bound(connection: Any, address: Address, identity: str, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Insert with the user's connection. The jobs exist if and only if its transaction commits.
 
     `identity`: of the store's own schema (`sql.IDENTITY`).
     """
     given = {"identity": identity} | dict(zip(sql.NEW, insert_arguments(jobs), strict=True))
     given = {name: value for name, value in given.items() if value is not None} | {"bound": True}
-    kind, inner = await unwrap(connection, Accepted(DRIVERS, place.shown))
+    kind, inner = await unwrap(connection, Accepted(DRIVERS, address.shown))
     if kind.library == "sqlalchemy" and inner.dialect.name != "postgresql":
         raise ConfigError(
-            f"connection= leads to a database of {inner.dialect.name}, but the jobs are in {place.shown}: pass a"
+            f"connection= leads to a database of {inner.dialect.name}, but the jobs are in {address.shown}: pass a"
             " connection to that database"
         )
     try:
-        rows = await _rows(kind, inner, place.schema, given)
+        rows = await _rows(kind, inner, address.schema, given)
     except Exception as error:
-        if (meaning := _meaning(error, place)) is None:
+        if (meaning := _meaning(error, address)) is None:
             raise
         raise meaning from error
     answers = [Inserted("created", new.id) for new in jobs]
     for answer, elsewhere in rows:
         if elsewhere is not None:
             raise ConfigError(
-                f"nothing was enqueued: connection= leads to the schema {place.schema} of another database,"
-                f" {elsewhere.partition(' ')[2]}, but the jobs are in {place.shown}: pass a connection to that"
+                f"nothing was enqueued: connection= leads to the schema {address.schema} of another database,"
+                f" {elsewhere.partition(' ')[2]}, but the jobs are in {address.shown}: pass a connection to that"
                 " database. If its schema was created again, close the app and open it"
             )
         if answer is not None:
@@ -99,20 +99,20 @@ def _statement(schema: str, given: dict[str, Any], mark: Callable[[int, str], st
     return sql.for_schema(sql.WRITE_BOUND.format(identity=identity, arguments=arguments), schema)
 
 
-def _meaning(error: Exception, place: Place) -> ConfigError | None:
+def _meaning(error: Exception, address: Address) -> ConfigError | None:
     """The error for a database that cannot be the store's; None for another, which the user's code knows."""
     raised = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's
     state = getattr(raised, "sqlstate", None) or getattr(raised, "pgcode", None)
     reason = str(raised).partition("\n")[0]
     if state in _MISSING:
         return ConfigError(
-            f"nothing was enqueued: the database of connection= has no Holdfast schema {place.schema}, or an old one"
-            f" ({reason}), but the jobs are in {place.shown}. Roll back, and pass a connection to that database, or run"
-            " `holdfast migrate`"
+            f"nothing was enqueued: the database of connection= has no Holdfast schema {address.schema}, or an old one"
+            f" ({reason}), but the jobs are in {address.shown}. Roll back, and pass a connection to that database, or"
+            " run `holdfast migrate`"
         )
     if state == "42501":
         return ConfigError(
-            f"nothing was enqueued: the user of connection= may not write to the schema {place.schema} ({reason}). Roll"
-            " back, and grant it what workers need"
+            f"nothing was enqueued: the user of connection= may not write to the schema {address.schema} ({reason})."
+            " Roll back, and grant it what workers need"
         )
     return None

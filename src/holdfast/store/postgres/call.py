@@ -23,7 +23,7 @@ from .rows import record
 UNSET = msgspec.UNSET
 
 NO_INSERTS = (None,) * 23
-NO_NOTES = (None,) * 13
+NO_NOTES = (None,) * 14
 NO_SETTLES = (None,) * 16
 NO_ASK = (None,) * 9
 
@@ -75,6 +75,7 @@ class Call:
             [piece.at for piece in pieces] or None,
             [piece.data for piece in pieces] or None,
             [piece.keep for piece in pieces] or None,
+            [piece.stream for piece in pieces] if any(piece.stream for piece in pieces) else None,
         )
 
     def _settle_arguments(self, ends: Sequence[Settlement]) -> Sequence[Any]:

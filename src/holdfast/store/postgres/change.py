@@ -83,7 +83,7 @@ class Changes:
         apply.patch(kept, change.patch, now)
         if kept.waiting_for is not None and kept.waiting_for.kind == "limit":
             self._deferred[kept.waiting_for.name] += 1
-        if change.patch.payload is not UNSET and kept.key is not None:
+        if change.patch.payload is not UNSET and change.patch.fingerprint and kept.key is not None:
             self._fingerprints[kept.key, kept.id] = change.patch.fingerprint
         self._touched[kept.id] = kept
         over = kept.state in TERMINAL

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.errors import ConfigError
-from .place import Place
+from .address import Address
 
 
-def place_of(pool: Any) -> Place:
+def address_of(pool: Any) -> Address:
     """The default schema of the pool's database, reached by new connections with the pool's settings.
 
     A pool without a statement cache is used as with `?pgbouncer=transaction`: no prepared statements and no LISTEN.
@@ -26,4 +26,4 @@ def place_of(pool: Any) -> Place:
         return await make(*pool._connect_args, **pool._connect_kwargs)  # noqa: SLF001
 
     # Without a statement cache, as pgbouncer in transaction mode needs it.
-    return Place("", pgbouncer="transaction" if settings.get("statement_cache_size") == 0 else None, connect=connect)
+    return Address("", pgbouncer="transaction" if settings.get("statement_cache_size") == 0 else None, connect=connect)

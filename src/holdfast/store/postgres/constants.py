@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 from ...core.clock import MICROS
-from ...core.job import HISTORY_LIMIT, PRIORITY_MAX, PRIORITY_MIN
+from ...core.histogram import BOUNDS, BUCKETS, LETTERS
+from ...core.job import HISTORY_LIMIT, PRIORITY_MAX, PRIORITY_MIN, TERMINAL
 from ...core.limiter import KEPT, LAG, LOOK_AGAIN, STEP
 from ...core.settings import Settings
 from ...core.waiting import LIMIT_PREFIX
@@ -32,11 +33,15 @@ CONSTANTS = {
     "LOOK_AGAIN": LOOK_AGAIN,
     "MICROS": MICROS,
     "MINUTE": 60 * MICROS,
+    "BUCKETS": BUCKETS,
+    "BUCKET_BOUNDS": ",".join(map(str, BOUNDS)),
+    "FIRST_LETTER": ord(LETTERS[0]),
     "LARGE": LARGE,
     "GENERATION_LOCK": 1000,
     "STRAGGLERS": 1000,
     "NOTICES": 1000,
     "LIMIT_PREFIX": LIMIT_PREFIX,
+    "FINAL_STATES": ", ".join(f"'{state}'" for state in sorted(TERMINAL)),
 }
 """Times in microseconds. Of this store alone are the number of the lock of generation 0, the jobs that one step moves
 from an old generation, and the notices that one claim applies."""

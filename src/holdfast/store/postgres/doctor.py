@@ -6,7 +6,7 @@ from typing import Any
 
 from ..protocol import Finding
 from . import schema, sql
-from .place import Place
+from .address import Address
 
 OLD_SNAPSHOT = 300.0
 """Seconds from which an open transaction is reported."""
@@ -22,21 +22,21 @@ INDEXES = (
 )  # fmt: skip
 
 
-async def examine(connection: Any, place: Place) -> list[Finding]:
+async def examine(connection: Any, address: Address) -> list[Finding]:
     """Run all checks; the findings in the order in which they are shown."""
-    version = await schema.version(connection, place.schema)
+    version = await schema.version(connection, address.schema)
     if version != schema.LATEST:
         advice = "run `holdfast migrate`" if version < schema.LATEST else "upgrade Holdfast"
         return [Finding(False, f"schema version {version}; this Holdfast uses {schema.LATEST}", advice)]
     return [
         Finding(True, f"schema version {version}"),
         *await _server(connection),
-        *await _isolation(connection, place),
-        *_hints(place),
-        await _indexes(connection, place.schema),
-        *await _dead_rows(connection, place.schema),
+        *await _isolation(connection, address),
+        *_hints(address),
+        await _indexes(connection, address.schema),
+        *await _dead_rows(connection, address.schema),
         *await _old_snapshots(connection),
-        *await _strays(connection, place.schema),
+        *await _strays(connection, address.schema),
     ]
 
 
@@ -60,17 +60,17 @@ async def _server(connection: Any) -> list[Finding]:
     return findings
 
 
-async def _isolation(connection: Any, place: Place) -> list[Finding]:
+async def _isolation(connection: Any, address: Address) -> list[Finding]:
     """The default isolation matters only with shared connections; else the store sets its own."""
     default = await connection.fetchval("SELECT current_setting('default_transaction_isolation')")
-    if not place.shared or default == "read committed":
+    if not address.shared or default == "read committed":
         return []
     advice = "jobs with limits cannot be claimed: run ALTER ROLE … SET default_transaction_isolation = 'read committed'"
     return [Finding(False, f"with pgbouncer's transaction pooling, the isolation level is {default}", advice)]
 
 
-def _hints(place: Place) -> list[Finding]:
-    if not place.shared or place.signal is not None:
+def _hints(address: Address) -> list[Finding]:
+    if not address.shared or address.signal is not None:
         return []
     what = "with pgbouncer's transaction pooling no notifications arrive; jobs are found by polling alone"
     return [Finding(True, f"{what} (?signal=redis://… sends notifications through Redis)")]

@@ -48,7 +48,7 @@ class Generations:
                 pass
             await asyncio.sleep(ROTATION_PAUSE)
         except Exception as error:  # noqa: BLE001  # claims go on, only slower; the next one starts it again
-            logger.debug("a new generation of jobs was not opened, retrying; claims are slower until then: %s", error)
+            logger.debug("dead rows slow down claims; the switch to a new table of jobs failed, retrying: %s", error)
         finally:
             self._rotating = None
 

@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl, urlsplit
 from ...core.errors import ConfigError, StoreUnavailable
 from .. import transports
 from . import trouble
+from .address import Address
 from .driver import asyncpg
-from .place import Place
 
 STATEMENT_TIMEOUT = 60.0
 """Seconds that one statement may take, and that a caller waits for a free connection, before it fails."""
@@ -70,18 +70,20 @@ class Loan:
             trouble.is_gone(error) or not isinstance(error, Exception) or link.raw.is_in_transaction()
         ):
             link.raw.terminate()
+            if not isinstance(error, Exception):
+                self._pool.drop_idle()
         self._pool.give(link)
 
 
 class Pool:
     """At most `size` connections; the one used last is used next, so that idle ones stay idle."""
 
-    def __init__(self, place: Place, size: int, purpose: str = "", setting: str | None = None) -> None:
+    def __init__(self, address: Address, size: int, purpose: str = "", setting: str | None = None) -> None:
         """`setting`: a statement for each new connection, unless pgbouncer shares it; `purpose`: for messages."""
-        self._place = place
+        self._address = address
         self._size = size
         self._purpose = purpose
-        self._setting = None if place.shared else setting
+        self._setting = None if address.shared else setting
         self._idle: list[Link] = []
         self._made: weakref.WeakSet[Any] = weakref.WeakSet()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -103,9 +105,9 @@ class Pool:
                 link = self._idle.pop()
                 if not link.raw.is_closed():
                     return link
-            raw = await connect(self._place, self._setting)
+            raw = await connect(self._address, self._setting)
             self._made.add(raw)
-            return Link(raw, shared=self._place.shared)
+            return Link(raw, shared=self._address.shared)
         except BaseException:
             self._free_slot()
             raise
@@ -113,9 +115,7 @@ class Pool:
     async def _wait_for_slot(self) -> None:
         """Wait until a connection is free; the caller that has waited longest gets it."""
         if self._closed:
-            raise StoreUnavailable(
-                f"the store {self._place.shown} is not open: open the app first (`await app.open()`)"
-            )
+            raise StoreUnavailable.not_open(self._address.shown)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -127,7 +127,7 @@ class Pool:
             if isinstance(error, TimeoutError):
                 advice = "Make these transactions shorter" if self._purpose else "Set a larger ?pool= in the URL"
                 raise StoreUnavailable(
-                    f"{self._place.shown}: all {self._size} connections{self._purpose} were busy for"
+                    f"{self._address.shown}: all {self._size} connections{self._purpose} were busy for"
                     f" {STATEMENT_TIMEOUT:g} s; nothing was written. {advice}"
                 ) from None
             raise
@@ -146,6 +146,15 @@ class Pool:
         elif not link.raw.is_closed():
             self._idle.append(link)
         self._free_slot()
+
+    def drop_idle(self) -> None:
+        """A caller gave up a statement without an answer: the network may have lost the idle connections too.
+
+        Else the next caller, such as a heartbeat, would wait for each of them in turn until its lease has expired.
+        """
+        idle, self._idle = self._idle, []
+        for link in idle:
+            link.raw.terminate()
 
     async def close(self) -> None:
         self._closed = True
@@ -179,13 +188,13 @@ _parents: list[object] = []
 """A parent's connections, never collected in a forked child: collecting would send a Terminate to the server."""
 
 
-async def connect(place: Place, setting: str | None = None) -> Any:
+async def connect(address: Address, setting: str | None = None) -> Any:
     """A new connection on which `setting` was run; StoreUnavailable or ConfigError if it cannot be made."""
-    if place.connect is None:
-        _check_files(place)
+    if address.connect is None:
+        _check_files(address)
     try:
         async with asyncio.timeout(CONNECT_LIMIT):
-            raw = await (_connect(place) if place.connect is None else place.connect())
+            raw = await (_connect(address) if address.connect is None else address.connect())
             if setting is not None:
                 try:
                     await raw.execute(setting)
@@ -194,33 +203,33 @@ async def connect(place: Place, setting: str | None = None) -> Any:
                     raise
             return raw
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        raise trouble.connecting(error, place.shown) from error
+        raise trouble.connecting(error, address.shown) from error
     except ValueError:
         # Without the driver's own message: it may contain a part of the password.
         raise ConfigError(
-            f"{place.shown}: the URL or the settings of the connection are not valid; check host, port and parameters"
+            f"{address.shown}: the URL or the settings of the connection are not valid; check host, port and parameters"
         ) from None
 
 
-def _check_files(place: Place) -> None:
+def _check_files(address: Address) -> None:
     """Raise ConfigError if a TLS file cannot be read; the driver's own error would not name it."""
-    for name, path in parse_qsl(urlsplit(place.dsn).query):
+    for name, path in parse_qsl(urlsplit(address.dsn).query):
         if name in TLS_FILES:
             try:
                 open(path, "rb").close()
             except OSError as error:
                 raise ConfigError(
-                    f"{place.shown}: the file of ?{name}= cannot be read: {path}: {error.strerror}; correct its"
+                    f"{address.shown}: the file of ?{name}= cannot be read: {path}: {error.strerror}; correct its"
                     " path or permissions"
                 ) from None
 
 
-async def _connect(place: Place) -> Any:
+async def _connect(address: Address) -> Any:
     return await asyncpg.connect(
-        place.dsn,
+        address.dsn,
         timeout=CONNECT_LIMIT,
-        statement_cache_size=0 if place.shared else 100,
+        statement_cache_size=0 if address.shared else 100,
         # pgbouncer refuses settings that it does not know.
-        server_settings={"application_name": "holdfast"} | ({} if place.pgbouncer else {"jit": "off"}),
-        target_session_attrs="read-write" if "," in place.dsn else None,
+        server_settings={"application_name": "holdfast"} | ({} if address.pgbouncer else {"jit": "off"}),
+        target_session_attrs="read-write" if "," in address.dsn else None,
     )

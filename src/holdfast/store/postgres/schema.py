@@ -7,9 +7,9 @@ from typing import Any
 
 from ...core.errors import ConfigError
 from . import sql, trouble
+from .address import Address
 from .constants import filled
 from .driver import asyncpg
-from .place import Place
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 LATEST = 1
@@ -34,51 +34,51 @@ async def version(connection: Any, schema: str) -> int:
     return found[-1][0] if found else 0
 
 
-def check(found: int, place: Place) -> None:
+def check(found: int, address: Address) -> None:
     """Refuse a schema that is newer than this code."""
     if found > LATEST:
         raise ConfigError(
-            f"{place.shown} has schema version {found}; this Holdfast supports {LATEST}. Upgrade Holdfast, or use"
+            f"{address.shown} has schema version {found}; this Holdfast supports {LATEST}. Upgrade Holdfast, or use"
             " another ?schema="
         )
 
 
-async def migrate(connection: Any, place: Place) -> list[int]:
+async def migrate(connection: Any, address: Address) -> list[int]:
     """Bring the schema up to date; the versions that were applied. Concurrent callers wait for each other."""
-    found = await version(connection, place.schema)
-    check(found, place)
+    found = await version(connection, address.schema)
+    check(found, address)
     if found == LATEST:
         return []
     applied: list[int] = []
     async with connection.transaction():
-        await connection.execute(sql.for_schema(sql.LOCK_SCHEMA, place.schema))
-        await connection.execute(sql.for_schema(sql.CREATE_SCHEMA, place.schema))
-        found = await version(connection, place.schema)
-        check(found, place)
+        await connection.execute(sql.for_schema(sql.LOCK_SCHEMA, address.schema))
+        await connection.execute(sql.for_schema(sql.CREATE_SCHEMA, address.schema))
+        found = await version(connection, address.schema)
+        check(found, address)
         for number, script in steps().items():
             if number > found:
-                await _apply(connection, place, number, script)
-                await connection.execute(sql.for_schema(sql.APPLIED.format(version=number), place.schema))
+                await _apply(connection, address, number, script)
+                await connection.execute(sql.for_schema(sql.APPLIED.format(version=number), address.schema))
                 applied.append(number)
     return applied
 
 
-async def _apply(connection: Any, place: Place, number: int, script: str) -> None:
+async def _apply(connection: Any, address: Address, number: int, script: str) -> None:
     try:
-        await connection.execute(sql.for_schema(script, place.schema))
+        await connection.execute(sql.for_schema(script, address.schema))
     except asyncpg.PostgresError as error:
-        if trouble.reading(error, place.shown) is not None:
+        if trouble.reading(error, address.shown) is not None:
             raise
         raise ConfigError(
-            f"{place.shown}: version {number} of the schema cannot be applied ({error}); nothing was changed. Correct"
-            f" the cause and try again. If all its objects exist and only the row in {place.schema}.migration is"
-            f" missing, run: {sql.for_schema(sql.APPLIED.format(version=number), place.schema)}"
+            f"{address.shown}: version {number} of the schema cannot be applied ({error}); nothing was changed. Correct"
+            f" the cause and try again. If all its objects exist and only the row in {address.schema}.migration is"
+            f" missing, run: {sql.for_schema(sql.APPLIED.format(version=number), address.schema)}"
         ) from error
 
 
 def dump(schema: str = "holdfast", after: int = 0) -> str:
     """The SQL that brings a schema from version `after` to the newest, to apply it by other means."""
-    Place("", schema)
+    Address("", schema)
     parts = ["BEGIN;", f"{sql.LOCK_SCHEMA};", f"{sql.CREATE_SCHEMA.strip()};"]
     for number, script in steps().items():
         if number > after:
@@ -86,8 +86,8 @@ def dump(schema: str = "holdfast", after: int = 0) -> str:
     return sql.for_schema("\n\n".join([*parts, "COMMIT;"]), schema) + "\n"
 
 
-async def missing(connection: Any, place: Place) -> list[int]:
+async def missing(connection: Any, address: Address) -> list[int]:
     """The versions that are yet to be applied; empty if the schema is up to date."""
-    found = await version(connection, place.schema)
-    check(found, place)
+    found = await version(connection, address.schema)
+    check(found, address)
     return [number for number in steps() if number > found]

@@ -29,7 +29,7 @@ NEW = {
 """The arguments of holdfast.write that enqueue, and their types."""
 INSERT_ONE = f"SELECT holdfast.insert_one({', '.join(f'${n}' for n in range(1, 16))})"
 """One plain job, cheaper than a batch."""
-WRITE = f"SELECT * FROM holdfast.write({', '.join(f'${n}' for n in range(1, 63))})"
+WRITE = f"SELECT * FROM holdfast.write({', '.join(f'${n}' for n in range(1, 64))})"
 """A whole batch: one round trip, one transaction."""
 IDENTITY = (
     "SELECT coalesce(extract(epoch FROM min(applied_at)), 0) || ' ' || current_database() FROM holdfast.migration"
@@ -51,7 +51,7 @@ LOCK_ENDED = f"SELECT {JOB} FROM holdfast.ended WHERE id = ANY ($1) ORDER BY seq
 _CHANGING = (
     "state", "run_at", "attempt", "reset_count", "holder", "pid", "quarantined", "crashes", "cancel", "started_at",
     "finished_at", "expires_at", "payload", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
-    "waiting_for", "extra", "saves", "changed_at", "task",
+    "waiting_for", "extra", "saves", "changed_at", "task", "queue", "priority",
 )  # fmt: skip
 _SET = ", ".join(f"{name} = ${COLUMNS.index(name) + 1}" for name in _CHANGING)
 _USED = ", ".join(f"${n + 1}::{kind}" for n, kind in enumerate((
@@ -107,8 +107,8 @@ FROM unnest($1::text[], $2::boolean[]) AS u(limit_key, deferred) GROUP BY u.defe
 RECORD_ENDED = "SELECT holdfast.record_ended($1)"
 END_HANDLED = "DELETE FROM holdfast.record WHERE kind = 'ended' AND name = ANY ($1) AND value = '{}'"
 """Remove the records of ends, unless something was added to `{}`."""
-HINT = "SELECT holdfast.hint($1, $2, $3, $4)"
-HINT_ABOUT_RECORD = "SELECT pg_notify('holdfast.', $1) WHERE holdfast.has_listener(1)"
+HINT = "SELECT holdfast.hint($1, $2, $3, '{}', $4)"
+HINT_ABOUT_RECORD = "SELECT pg_notify('holdfast.', $1) WHERE holdfast.has_listener($2)"
 RECORD_TRANSITION = "SELECT holdfast.record_transition(holdfast.micros(), $1, $2)"
 NOW = "SELECT holdfast.micros()"
 
@@ -160,18 +160,19 @@ SELECT position, fence, data FROM (
     SELECT o.position, o.fence, o.data, sum(length(o.data)) OVER (ORDER BY o.position) - length(o.data) AS before
     FROM holdfast.output AS o
     WHERE o.seq = coalesce((SELECT seq FROM holdfast.job WHERE id = $1), (SELECT seq FROM holdfast.ended WHERE id = $1))
-        AND o.position + length(o.data) > $2
+        AND o.stream = $4 AND o.position + length(o.data) > $2
 ) AS piece WHERE before < $3 ORDER BY position
 """
-"""Whole pieces of a job's output from position $2 on, of at least $3 bytes together."""
+"""Whole pieces of a job's output (or stream: $4) from position $2 on, of at least $3 bytes together."""
 STATS = """
 SELECT queue, state, count(*), min(run_at) FILTER (WHERE state = 'queued') FROM holdfast.job GROUP BY queue, state
 UNION ALL
 SELECT queue, state, sum(count)::bigint, NULL FROM holdfast.ended_count GROUP BY queue, state HAVING sum(count) > 0
 """
 MINUTES = """
-SELECT at, queue, outcome, sum(count)::bigint, sum(waited)::bigint, sum(ran)::bigint
-FROM holdfast.minute WHERE at >= $1 GROUP BY at, queue, outcome ORDER BY at, queue, outcome
+SELECT at, queue, task, outcome, part, sum(count)::bigint, sum(waited)::bigint, sum(ran)::bigint,
+    string_agg(waits, CASE WHEN part THEN '' ELSE ',' END), string_agg(runs, CASE WHEN part THEN '' ELSE ',' END)
+FROM holdfast.minute WHERE at >= $1 GROUP BY at, queue, task, outcome, part ORDER BY at, queue, task, outcome
 """
 RECORDS = "SELECT kind, name, value, version FROM holdfast.record WHERE kind = ANY ($1)"
 PUT_RECORD = """

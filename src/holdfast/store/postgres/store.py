@@ -16,15 +16,16 @@ from ..blocking import BlockingConnection, NoAnswer
 from ..json_columns import to_json
 from ..protocol import Answers, Batch, Finding, Listener, Versioned, record_topic, records_of
 from . import bound, doctor, observe, round_trips, schema, sql, transitions, trouble
+from .address import Address, from_url
 from .blocking import AnswerReader, connect_blocking, insert_request, is_plain
 from .call import Call, inserted_one, is_lone, lone_arguments
 from .driver import asyncpg
 from .generations import Generations
-from .place import Place, from_url
+from .minutes import minute_stats
 from .pool import STATEMENT_TIMEOUT, Link, Pool, connect
 from .rows import record
 from .transaction import Transactions
-from .wake import HintSource, Listeners, NoHints, PostgresHints, topic
+from .wake import HintSource, Listeners, NoHints, PostgresHints, kind_of, topic
 
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
@@ -48,8 +49,8 @@ class PostgresStore:
     features = frozenset({"durable", "multi_process", "transactional_enqueue", "transactional_completion"})
     blocking_transactions = False
 
-    def __init__(self, place: str | Place) -> None:
-        self.place = from_url(place) if isinstance(place, str) else place
+    def __init__(self, address: str | Address) -> None:
+        self.address = from_url(address) if isinstance(address, str) else address
         self._write_statement, self._insert_statement = self._say(sql.WRITE), self._say(sql.INSERT_ONE)
         self._pool: Pool | None = None
         self._listeners: Listeners | None = None
@@ -65,7 +66,7 @@ class PostgresStore:
     async def open(self) -> None:
         if self._pool is not None:
             return
-        pool = Pool(self.place, self.place.pool, setting=sql.READ_COMMITTED)
+        pool = Pool(self.address, self.address.pool, setting=sql.READ_COMMITTED)
         try:
             async with pool.link() as link:
                 self._applied = await self._migrate(link)
@@ -77,24 +78,24 @@ class PostgresStore:
             await pool.close()
             raise
         self._pool = pool
-        source: HintSource = NoHints() if self.place.shared else PostgresHints(self.place)
-        if self.place.signal is not None:
+        source: HintSource = NoHints() if self.address.shared else PostgresHints(self.address)
+        if self.address.signal is not None:
             from .signal import RedisSignal
 
-            self._signal = source = RedisSignal(self.place.signal, self.place.channel)
+            self._signal = source = RedisSignal(self.address.signal, self.address.channel)
         self._listeners = Listeners(source)
         self._generations = Generations(self._say, self._run)
-        if plain and not (self.place.shared or self._signal):
+        if plain and not (self.address.shared or self._signal):
             self._blocking = BlockingConnection(
-                lambda: connect_blocking(self.place, self._insert_statement), STATEMENT_TIMEOUT
+                lambda: connect_blocking(self.address, self._insert_statement), STATEMENT_TIMEOUT
             )
 
     async def _migrate(self, link: Link) -> list[int]:
         try:
-            applied = await schema.migrate(link.raw, self.place)
+            applied = await schema.migrate(link.raw, self.address)
             self._identity = await link.raw.fetchval(self._say(sql.IDENTITY))
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-            meaning = trouble.reading(error, self.place.shown)
+            meaning = trouble.reading(error, self.address.shown)
             if meaning is None:
                 raise
             raise meaning from error
@@ -117,7 +118,7 @@ class PostgresStore:
             await pool.close()
 
     def sibling(self) -> PostgresStore:
-        return PostgresStore(self.place)
+        return PostgresStore(self.address)
 
     def release(self) -> None:
         parts = (self._pool, self._transactions, self._listeners)
@@ -151,26 +152,26 @@ class PostgresStore:
         return self._applied
 
     async def exists(self) -> bool:
-        return await self._aside(lambda connection, place: schema.version(connection, place.schema)) > 0
+        return await self._aside(lambda connection, address: schema.version(connection, address.schema)) > 0
 
     async def missing(self) -> list[int]:
         """The versions of the schema that are yet to be applied, without applying them."""
         return await self._aside(schema.missing)
 
     def dump_sql(self) -> str:
-        return schema.dump(self.place.schema)
+        return schema.dump(self.address.schema)
 
     async def examine(self) -> list[Finding]:
         """The findings of `holdfast doctor`."""
         return await self._aside(doctor.examine)
 
-    async def _aside(self, look: Callable[[Any, Place], Awaitable[T]]) -> T:
+    async def _aside(self, look: Callable[[Any, Address], Awaitable[T]]) -> T:
         """Read from the database on a separate connection; the store need not be open."""
-        connection = await connect(self.place)
+        connection = await connect(self.address)
         try:
-            return await look(connection, self.place)
+            return await look(connection, self.address)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-            raise (trouble.reading(error, self.place.shown) or error) from error
+            raise (trouble.reading(error, self.address.shown) or error) from error
         finally:
             await connection.close()
 
@@ -178,11 +179,11 @@ class PostgresStore:
 
     def _say(self, statement: str) -> str:
         """A statement in this store's schema."""
-        return sql.for_schema(statement, self.place.schema)
+        return sql.for_schema(statement, self.address.schema)
 
     def _open_pool(self) -> Pool:
         if self._pool is None:
-            raise StoreUnavailable(f"the store {self.place.shown} is not open: open the app first (`await app.open()`)")
+            raise StoreUnavailable.not_open(self.address.shown)
         return self._pool
 
     async def _read(self, work: Callable[[Link], Awaitable[T]]) -> T:
@@ -197,7 +198,7 @@ class PostgresStore:
             except Exception as error:
                 if trouble.is_gone(error) and not last:
                     continue
-                if (meaning := trouble.reading(error, self.place.shown)) is not None:
+                if (meaning := trouble.reading(error, self.address.shown)) is not None:
                     raise meaning from error
                 raise
         raise AssertionError
@@ -222,7 +223,7 @@ class PostgresStore:
                     await asyncio.sleep(0.01 * attempt)
                     continue
                 first = link is not None and not link.answered
-                if (meaning := trouble.writing(error, self.place.shown, first=first)) is not None:
+                if (meaning := trouble.writing(error, self.address.shown, first=first)) is not None:
                     raise meaning from error
                 raise
         raise AssertionError
@@ -277,7 +278,7 @@ class PostgresStore:
                 lambda: insert_request(lone_arguments(new, with_hint=False)), AnswerReader().read
             )
         except NoAnswer as error:
-            raise trouble.unknown(error, self.place.shown) from error
+            raise trouble.unknown(error, self.address.shown) from error
         return None if answer is None else Answers([inserted_one(new, answer[0])])
 
     def _answer(self, call: Call, rows: Sequence[Any]) -> tuple[Answers, bool]:
@@ -289,10 +290,10 @@ class PostgresStore:
         return answers, again
 
     async def check_bound(self, connection: Any) -> None:
-        bound.check(connection, self.place)
+        bound.check(connection, self.address)
 
     async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[ops.Inserted]:
-        return await bound.insert_bound(connection, self.place, self._identity, jobs)
+        return await bound.insert_bound(connection, self.address, self._identity, jobs)
 
     @asynccontextmanager
     async def transaction(
@@ -300,7 +301,7 @@ class PostgresStore:
     ) -> AsyncGenerator[Any, None]:
         self._open_pool()
         if self._transactions is None:
-            self._transactions = Transactions(self.place)
+            self._transactions = Transactions(self.address)
         async with self._transactions.begin(end, notes) as connection:
             yield connection
 
@@ -347,7 +348,7 @@ class PostgresStore:
                 if self._signal is not None:
                     self._signal.publish(topic(about))
                 else:
-                    await link.fetch(self._say(sql.HINT_ABOUT_RECORD), topic(about))
+                    await link.fetch(self._say(sql.HINT_ABOUT_RECORD), topic(about), kind_of(about))
             return done
 
         return await self._run(work)
@@ -375,8 +376,8 @@ class PostgresStore:
         found = dict[str, str](await self._fetch(sql.KEY_OWNERS, list(keys)))
         return [found.get(key) for key in keys]
 
-    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
-        return [ops.Printed(*row) for row in await self._fetch(sql.OUTPUT, id, position, limit)]
+    async def output(self, id: str, position: int, limit: int, stream: bool = False) -> list[ops.Printed]:
+        return [ops.Printed(*row, stream=stream) for row in await self._fetch(sql.OUTPUT, id, position, limit, stream)]
 
     async def stats(self) -> list[ops.QueueStats]:
         paused = set(await records_of(self, "pause"))
@@ -392,7 +393,7 @@ class PostgresStore:
         return await self._read(lambda link: transitions.transitions(link, self._say, since, limit))
 
     async def stats_by_minute(self, since: int) -> list[ops.MinuteStats]:
-        return [ops.MinuteStats(*row) for row in await self._fetch(sql.MINUTES, since)]
+        return minute_stats(await self._fetch(sql.MINUTES, since))
 
     async def holders(self) -> list[ops.HolderInfo]:
         async def work(link: Link) -> tuple[list[Any], list[Any]]:
@@ -420,5 +421,5 @@ class PostgresStore:
 
     def listen(self, topics: Iterable[str]) -> Listener:
         if self._listeners is None:
-            raise StoreUnavailable(f"the store {self.place.shown} is not open: open the app first (`await app.open()`)")
+            raise StoreUnavailable.not_open(self.address.shown)
         return self._listeners.make(topics)

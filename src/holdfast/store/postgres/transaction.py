@@ -10,8 +10,8 @@ from ...core.errors import HoldfastError, LeaseLost
 from ...core.operations import Note, Settlement
 from ..protocol import Batch
 from . import sql, trouble
+from .address import Address
 from .call import Call
-from .place import Place
 from .pool import Pool
 
 SIZE = 20
@@ -21,9 +21,9 @@ SIZE = 20
 class Transactions:
     """The connections for tasks, separate from the store's own, so that a slow task does not delay a claim."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._pool = Pool(place, SIZE, " for tasks' own transactions")
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._pool = Pool(address, SIZE, " for tasks' own transactions")
 
     @asynccontextmanager
     async def begin(
@@ -38,13 +38,13 @@ class Transactions:
             yield link.raw
             settlement = end()
             call = Call(Batch(notes=notes(), settles=[settlement]), with_hint=False)
-            rows = await link.raw.fetch(sql.for_schema(sql.WRITE, self._place.schema), *call.arguments)
+            rows = await link.raw.fetch(sql.for_schema(sql.WRITE, self._address.schema), *call.arguments)
             if not call.answers(rows)[0].settles[0]:
                 raise LeaseLost(settlement.id, settlement.fence)
 
     def explain(self, error: Exception) -> HoldfastError | None:
         """The error for a failure of the connection; None for an error of the task's own statements."""
-        return trouble.writing(error, self._place.shown)
+        return trouble.writing(error, self._address.shown)
 
     async def close(self) -> None:
         await self._pool.close()

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple, Protocol
 
 from ..notify import LINGER, LocalListener
 from . import sql
-from .place import Place
+from .address import Address
 from .pool import connect, release
 
 logger = logging.getLogger("holdfast")
 
-QUEUES, JOBS, HOLDERS = 1, 2, 3
+QUEUES, JOBS, HOLDERS, NOTES = 1, 2, 3, 4
 """Kinds of hints that a process can request (the first also for records); the second number of the advisory lock by
 which it does so."""
-KINDS = {"job": JOBS, "holder": HOLDERS}
+KINDS = {"job": JOBS, "holder": HOLDERS, "note": NOTES}
 PAUSES = (0.05, 0.2, 1.0, 2.0, 5.0)
 """Seconds before each attempt to listen again; the last one repeats."""
 LISTENER_PROBE = 20.0
@@ -32,6 +32,11 @@ LISTENER_PROBE = 20.0
 def topic(name: str) -> str:
     """The short form in which hints name a topic; the same as that of holdfast.topic()."""
     return hashlib.sha256(name.encode()).hexdigest()[:8]
+
+
+def kind_of(name: str) -> int:
+    """The kind of hints that name this topic."""
+    return KINDS.get(name.partition("/")[0], QUEUES)
 
 
 class Wanted(NamedTuple):
@@ -44,7 +49,7 @@ class Wanted(NamedTuple):
     @classmethod
     def by(cls, listener: LocalListener) -> Wanted:
         """The hints that notify this listener."""
-        kinds = frozenset(KINDS.get(name.partition("/")[0], QUEUES) for name in listener.topics)
+        kinds = frozenset(map(kind_of, listener.topics))
         return cls(frozenset(topic(name) for name in listener.topics), kinds)
 
 
@@ -211,14 +216,14 @@ class PostgresHints:
 
     complete = True
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, address: Address) -> None:
+        self._address = address
         self._connection: Any = None
         self._requested: set[int] = set()
         self._one_by_one = asyncio.Lock()
 
     async def listen(self, on_hint: Callable[[str], None], ready: Callable[[], None]) -> None:
-        connection = await connect(self._place)
+        connection = await connect(self._address)
         gone = asyncio.Event()
         try:
 
@@ -229,7 +234,7 @@ class PostgresHints:
                 on_hint(hint)
 
             connection.add_termination_listener(on_gone)
-            await connection.add_listener(self._place.channel, received)
+            await connection.add_listener(self._address.channel, received)
             self._connection, self._requested = connection, set[int]()
             ready()
             while not gone.is_set():
@@ -261,4 +266,4 @@ class PostgresHints:
                 self._requested.discard(kind)
 
     def _statement(self, text: str, kind: int) -> str:
-        return sql.for_schema(text, self._place.schema).replace("$1", str(kind))
+        return sql.for_schema(text, self._address.schema).replace("$1", str(kind))

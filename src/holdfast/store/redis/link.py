@@ -68,9 +68,7 @@ class Link:
                 return self._connection
             async with self._connecting:
                 if not self._open:
-                    raise StoreUnavailable(
-                        f"the store at {self.address} is not open: open the app first (`await app.open()`)"
-                    )
+                    raise StoreUnavailable.not_open(f"at {self.address}")
                 if self._connection is None or self._connection.closed:
                     self._connection = await self._connect()
 

@@ -71,6 +71,7 @@ class OutputMessage(Message):
     at: int
     data: Index | None
     keep: int
+    stream: bool
 
 
 class NoteMessage(Message):
@@ -86,6 +87,8 @@ class NoteMessage(Message):
     output: OutputMessage | None
     rest: Micros | None
     """No job of its limit key starts for so long (a reported rate limit)."""
+    notify: str | None
+    """The id of the job, if listeners for its notes are notified."""
 
 
 class PlainEndMessage(Message):
@@ -100,6 +103,7 @@ class PlainEndMessage(Message):
     attempt: int
     keep: Micros | None
     result: Index | None
+    task: Index
 
 
 class EndMessage(PlainEndMessage):
@@ -285,11 +289,12 @@ class TransitionsArguments(NamedTuple):
 
 
 class OutputArguments(NamedTuple):
-    """Arguments of output.lua: the start position, and the number of bytes after which to stop."""
+    """Arguments of output.lua: the start position, the bytes after which to stop, and `output` or `stream`."""
 
     id: str
     position: int
     limit: int
+    kind: str
 
 
 # -- what scripts answer
@@ -414,6 +419,9 @@ class EndSums(NamedTuple):
     number: int
     waited: Micros
     ran: Micros
+    waits: dict[int, int] | list[int]
+    """How many waited how long, by bucket from 1."""
+    runs: dict[int, int] | list[int]
 
 
 class PositionRange(NamedTuple):

@@ -17,6 +17,7 @@ import msgspec
 
 from ...core.clock import MICROS
 from ...core.damage import DAMAGED_ID
+from ...core.histogram import BUCKETS
 from ...core.job import HISTORY_LIMIT, TERMINAL, UNTIMED, State
 from ...core.limiter import LAG, LOOK_AGAIN, STEP
 from ..protocol import COHORT, DEFER_LIMIT, PROMOTE_LIMIT, TRANSITIONS_KEPT
@@ -39,8 +40,6 @@ UNREADABLE = "D"
 """A job whose mutable the scripts cannot read; shown as blocked."""
 DELETED = "x"
 """In transitions: the job was deleted."""
-MINUTE_FIELDS = {"count": "n", "waited": "w", "ran": "r"}
-"""The first letters of the fields of a minute's stats."""
 PER_CHUNK = 256
 """Jobs that share a hash."""
 GONE_KEPT = 300 * MICROS
@@ -149,7 +148,7 @@ RECORDS = {
     "ENTRY": _Records(("entry",), _places(m.StreamEntry)),
     "PICKED": _Records(("hand",), _places(m.PickedJobs)),
     "KNOWN_SET": _Records(("set",), _places(m.KnownSet)),
-    "SUMS": _Records(("sums",), _places(m.EndSums)),
+    "SUMS": _Records(("sums", "before"), _places(m.EndSums)),
     "POSITIONS": _Records(("positions",), _places(m.PositionRange)),
 }
 """Tables whose fields have names: `job.queue` in a script is `job[2]`, `mutable.state` is `mutable.s`."""
@@ -167,7 +166,6 @@ GROUPS: dict[str, dict[str, Any]] = {
     "TRANSITIONS_HEAD": _places(m.TransitionsHead),
     "TRANSITION": {name: 2 * place for name, place in _places(m.TransitionFields).items()},
     "STATE": LETTER | {"deferred": DEFERRED, "unreadable": UNREADABLE, "deleted": DELETED},
-    "MINUTE_OF": MINUTE_FIELDS,
     "BODY": _body_places(),
     "FRONT": _front(),
     "MP": MESSAGE_PACK,
@@ -189,7 +187,9 @@ CONSTANTS: dict[str, Any] = {
     "LAG": LAG,
     "LOOK_AGAIN": LOOK_AGAIN,
     "MICROS": MICROS,
+    "MILLISECOND": MICROS // 1000,
     "MINUTE": 60 * MICROS,
+    "BUCKETS": BUCKETS,
     "HOUR": 3600 * MICROS,
     "PER_CHUNK": PER_CHUNK,
     "GONE_KEPT": GONE_KEPT,

@@ -12,6 +12,7 @@ from ...core.clock import MICROS
 from ...core.job import Attempt, LimitKey, NewJob
 from ...core.operations import HANDLED, Ask, Change, Holder, Note, Patch, Settlement, Where
 from ..protocol import Batch
+from ..reference.apply import notifies
 from . import messages as m
 from .names import LETTER, LETTERS
 
@@ -34,10 +35,11 @@ def micros(seconds: float) -> int:
 def pack_batch(batch: Batch) -> Args:
     """The arguments of the write script."""
     args: Args = [b""]
+    tasks: dict[str, m.Index] = {}
     parts = m.BatchMessage(
         inserts=[_new(new, args) for new in batch.inserts] if batch.inserts else None,
         notes=[_note(note, args) for note in batch.notes] if batch.notes else None,
-        settles=[_end(end, args) for end in batch.settles] if batch.settles else None,
+        settles=[_end(end, args, tasks) for end in batch.settles] if batch.settles else None,
         changes=[_change(change, args) for change in batch.changes] if batch.changes else None,
         asks=[_ask(ask) for ask in batch.asks] if batch.asks else None,
     )
@@ -129,9 +131,10 @@ def _note(note: Note, args: Args) -> m.NoteMessage:
         output=(
             None
             if (said := note.output) is UNSET
-            else m.OutputMessage(at=said.at, data=_beside(said.data, args), keep=said.keep)
+            else m.OutputMessage(at=said.at, data=_beside(said.data, args), keep=said.keep, stream=said.stream)
         ),
         rest=None if note.rest is UNSET else micros(note.rest),
+        notify=note.id if notifies(note) else None,
     )
 
 
@@ -139,7 +142,11 @@ def _meta(meta: dict[str, Any]) -> dict[str, str]:
     return {name: to_json(value).decode() for name, value in meta.items()}
 
 
-def _end(end: Settlement, args: Args) -> m.PlainEndMessage:
+def _end(end: Settlement, args: Args, tasks: dict[str, m.Index]) -> m.PlainEndMessage:
+    task = tasks.get(end.task)
+    if task is None:
+        args.append(end.task.encode(errors="replace"))
+        task = tasks[end.task] = len(args)
     plain = m.PlainEndMessage(
         seq=str(end.seq),
         fence=end.fence,
@@ -150,6 +157,7 @@ def _end(end: Settlement, args: Args) -> m.PlainEndMessage:
         attempt=end.attempt,
         keep=None if end.keep is None else micros(end.keep),
         result=_beside(end.result, args),
+        task=task,
     )
     waiting_for = waiting.write(end.waiting_for)
     rare = (end.key, end.expected_heartbeat, end.error, end.traceback, waiting_for, end.record_end or None)
@@ -219,9 +227,12 @@ def _patch(patch: Patch, args: Args) -> dict[str, Any]:
     if patch.waiting_for is not UNSET:
         wanted["waiting_for"] = waiting.write(patch.waiting_for) or False
     if patch.payload is not UNSET:
-        wanted |= {"payload": _beside(_pack(patch.payload), args), "fingerprint": patch.fingerprint}
+        wanted["payload"] = _beside(_pack(patch.payload), args)
+        if patch.fingerprint:
+            wanted["fingerprint"] = patch.fingerprint
     if patch.task is not UNSET:
         wanted["task"] = _beside(_pack(patch.task), args)
+    wanted |= {name: place for name in ("queue", "priority") if (place := getattr(patch, name)) is not UNSET}
     if patch.checkpoint is not UNSET:
         wanted["checkpoint"] = _beside(patch.checkpoint, args) or 0
     if patch.record_end:

@@ -133,7 +133,7 @@ class RedisStore:
 
     def _open(self) -> Link:
         if self._link is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open: open the app first (`await app.open()`)")
+            raise StoreUnavailable.not_open(f"at {self.address}")
         return self._link
 
     # -- writing
@@ -267,8 +267,9 @@ class RedisStore:
             owners += unpack.texts(await self._open().read(_KEY_OWNERS, keys[first : first + GET_STEP]))
         return owners
 
-    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
-        return unpack.printed(await self._open().read(_OUTPUT, OutputArguments(id, position, limit)))
+    async def output(self, id: str, position: int, limit: int, stream: bool = False) -> list[ops.Printed]:
+        wanted = OutputArguments(id, position, limit, "stream" if stream else "output")
+        return unpack.printed(await self._open().read(_OUTPUT, wanted), stream)
 
     async def stats(self) -> list[ops.QueueStats]:
         return unpack.stats(await self._open().read(_STATS))
@@ -287,7 +288,7 @@ class RedisStore:
         for hour in await link.command("ZRANGEBYSCORE", f"{head}hours", since // unpack.HOUR, "+inf"):
             flat = await link.command("HGETALL", f"{head}minutes:{hour.decode()}")
             found += [minute for minute in unpack.stats_by_minute(int(hour), flat) if minute.at >= since]
-        return sorted(found, key=lambda minute: (minute.at, minute.queue, minute.outcome))
+        return sorted(found, key=lambda minute: (minute.at, minute.queue, minute.task, minute.outcome))
 
     async def holders(self) -> list[ops.HolderInfo]:
         return unpack.holders(await self._open().read(_HOLDERS))
@@ -302,7 +303,7 @@ class RedisStore:
 
     def listen(self, topics: Iterable[str]) -> Listener:
         if self._listeners is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open: open the app first (`await app.open()`)")
+            raise StoreUnavailable.not_open(f"at {self.address}")
         return self._listeners.make(topics)
 
 

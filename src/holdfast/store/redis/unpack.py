@@ -15,12 +15,13 @@ from ...core import operations as ops
 from ...core import waiting
 from ...core.clock import MICROS
 from ...core.damage import DAMAGED_ID
-from ...core.job import Attempt, LimitKey, NewJob, Record, State, raw_text
+from ...core.histogram import BUCKETS, Histogram
+from ...core.job import UNDECODABLE, Attempt, LimitKey, NewJob, Record, State, raw_text
 from ...core.waiting import Waiting
 from ..json_columns import read_json
 from ..protocol import Versioned
-from .messages import Body, ClaimHead, Line, Mutable
-from .names import DEFERRED, DELETED, LETTER, LETTERS, MESSAGE_PACK, MINUTE_FIELDS, UNREADABLE
+from .messages import Body, ClaimHead, EndSums, Line, Mutable
+from .names import DEFERRED, DELETED, LETTER, LETTERS, MESSAGE_PACK, UNREADABLE
 
 HOUR, MINUTE = 3600 * MICROS, 60 * MICROS
 STATE = {letter.encode(): state for state, letter in LETTER.items()} | {
@@ -42,8 +43,8 @@ _json = msgspec.json.Decoder().decode
 _moved = msgspec.msgpack.Decoder(list[str]).decode
 _NEW = Mutable()
 _CLAIM_HEAD = len(ClaimHead._fields)
-_COUNT, _WAITED, _RAN = MINUTE_FIELDS["count"], MINUTE_FIELDS["waited"], MINUTE_FIELDS["ran"]
-_COUNTED = re.compile(rf"{_COUNT}:\d{{1,2}}:[^:]*:")
+_PLACE = re.compile(rb"(\d{1,2}):([^:]*):(\d{1,6}):(.*)", re.DOTALL)
+_sums = msgspec.msgpack.Decoder(EndSums).decode
 _PIECE_HEAD = struct.Struct(">QQQ")
 _HEAD = {MESSAGE_PACK["str8"]: 2, MESSAGE_PACK["str16"]: 3, MESSAGE_PACK["str32"]: 5}
 """Bytes before a text of MessagePack, by the first of them."""
@@ -222,11 +223,11 @@ def lost(row: Row) -> list[ops.Lost]:
     ]
 
 
-def printed(pieces: Sequence[bytes]) -> list[ops.Printed]:
+def printed(pieces: Sequence[bytes], stream: bool) -> list[ops.Printed]:
     found: list[ops.Printed] = []
     for piece in pieces:
         position, fence, _ = _PIECE_HEAD.unpack_from(piece)
-        found.append(ops.Printed(position, fence, piece[_PIECE_HEAD.size :]))
+        found.append(ops.Printed(position, fence, piece[_PIECE_HEAD.size :], stream))
     return found
 
 
@@ -277,12 +278,26 @@ def transitions(row: Row) -> ops.Transitions:
 
 
 def stats_by_minute(hour: int, flat: Row) -> Iterator[ops.MinuteStats]:
-    """The minutes of one hour, from fields `<MINUTE_FIELDS>:<minute>:<outcome>:<queue>`."""
-    pairs = zip(flat[::2], flat[1::2], strict=True)
-    sums = {_text(field): int(value) for field, value in pairs if value.removeprefix(b"-").isdigit()}
-    for field, number in sums.items():
-        place = field[1:]
-        if _COUNTED.match(field) and f"{_WAITED}{place}" in sums and f"{_RAN}{place}" in sums:
-            minute, outcome, queue = place[1:].split(":", 2)
-            at = hour * HOUR + int(minute) * MINUTE
-            yield ops.MinuteStats(at, queue, outcome, number, sums[f"{_WAITED}{place}"], sums[f"{_RAN}{place}"])
+    """The minutes of one hour, from fields `<minute>:<outcome>:<size of the queue's name>:<queue><task>`."""
+    for field, value in zip(flat[::2], flat[1::2], strict=True):
+        place = _PLACE.fullmatch(field)
+        if place is None:
+            continue
+        with suppress(*UNDECODABLE):  # sums that cannot be decoded are left out
+            sums, size = _sums(value), int(place[3])
+            yield ops.MinuteStats(
+                hour * HOUR + int(place[1]) * MINUTE,
+                _text(place[4][:size]),
+                _text(place[4][size:]),
+                _text(place[2]),
+                *sums[:3],
+                _histogram(sums.waits),
+                _histogram(sums.runs),
+            )
+
+
+def _histogram(counts: dict[int, int] | list[int]) -> Histogram:
+    """Counts by bucket from 1; where no bucket is empty, Lua packs them as an array."""
+    if isinstance(counts, list):
+        return tuple(counts)
+    return tuple(counts.get(bucket, 0) for bucket in range(1, min(max(counts), BUCKETS) + 1))

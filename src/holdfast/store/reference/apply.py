@@ -9,14 +9,14 @@ import msgspec
 
 from ...core.clock import MICROS
 from ...core.job import HISTORY_LIMIT, TERMINAL, UNTIMED, NewJob, Record, State, ended_attempt
-from ...core.operations import MinuteStats, Note, Patch, Settlement
+from ...core.operations import Note, Patch, Settlement
 
 UNSET = msgspec.UNSET
 LONGEST_DELAY_SECONDS = 1e12
 """Longer delays are shortened to this, so that every store can add it to a time."""
 _PLAINLY_PATCHED = (
     "attempt", "reset_count", "quarantined", "crashes", "cancel", "result", "error", "traceback", "progress", "history",
-    "payload", "checkpoint", "extra", "task",
+    "payload", "checkpoint", "extra", "task", "queue", "priority",
 )  # fmt: skip
 
 
@@ -76,6 +76,11 @@ def note(record: Record, new: Note, now: int) -> None:
         record.meta = {**record.meta, **new.meta}
 
 
+def notifies(new: Note) -> bool:
+    """Whether listeners for notes of this job are notified."""
+    return new.progress is not UNSET or (new.output is not UNSET and new.output.stream)
+
+
 def output_position(last: tuple[int, int, int, int] | None, fence: int, at: int) -> int | None:
     """The position of a piece of output behind the last kept one (position, fence, at, size); None: already kept."""
     if last is None:
@@ -116,19 +121,11 @@ def minute(now: int) -> int:
     return now - now % (60 * MICROS)
 
 
-def ended(record: Record, end: Settlement, now: int) -> MinuteStats:
-    """What ending this claim adds to the minute statistics. Called before `settle` changes the record."""
+def ended(record: Record, end: Settlement, now: int) -> tuple[str, int, int]:
+    """The outcome of a claim that ends now, and how long it waited and ran. To be called before `settle`."""
     outcome = "cancelled" if record.cancel and end.state not in TERMINAL else end.outcome
     started = now if record.started_at is None else record.started_at
-    waited, ran = max(0, started - record.run_at), max(0, now - started)
-    return MinuteStats(minute(now), record.queue, outcome, 1, waited, ran)
-
-
-def together(one: MinuteStats, other: MinuteStats) -> MinuteStats:
-    """The sum of two statistics of the same minute, queue and outcome."""
-    return MinuteStats(
-        one.at, one.queue, one.outcome, one.count + other.count, one.waited + other.waited, one.ran + other.ran
-    )
+    return outcome, max(0, started - record.run_at), max(0, now - started)
 
 
 def patch(record: Record, wanted: Patch, now: int) -> None:

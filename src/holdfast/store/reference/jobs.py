@@ -18,6 +18,7 @@ import msgspec
 from ...core import operations as ops
 from ...core.clock import MICROS
 from ...core.job import TERMINAL, WAITING, NewJob, Record, State
+from ..minute_sums import Place, Sums
 from ..protocol import MINUTE_STATS_KEPT, TRANSITIONS_KEPT, Answers, Batch, Versioned, record_topic
 from . import apply
 from .ready_queues import Picking, ReadyQueues
@@ -74,7 +75,7 @@ class Jobs:
         self.kept: dict[str, dict[str, Versioned]] = {}
         self.versions = 0
         """Number of records set so far: the version of the last one."""
-        self.minutes: dict[tuple[int, str, str], ops.MinuteStats] = {}
+        self.minutes: dict[Place, Sums] = {}
         self.transitions = 0
         self.recorded: deque[ops.Transition] = deque(maxlen=TRANSITIONS_KEPT)
         self.records_transitions = True
@@ -231,19 +232,23 @@ class Jobs:
         apply.note(record, note, now)
         if note.output is not msgspec.UNSET:
             self._append(record, note.output)
+        if apply.notifies(note):
+            self.notified.add(f"note/{record.id}")
         return True
 
     def _append(self, record: Record, output: ops.Output) -> None:
         pieces = self.printed.setdefault(record.id, [])
+        newest = next((piece for piece in reversed(pieces) if piece.printed.stream == output.stream), None)
         last = None
-        if pieces:
-            newest = pieces[-1]
+        if newest is not None:
             last = (newest.printed.position, newest.printed.fence, newest.at, len(newest.printed.data))
         position = apply.output_position(last, record.fence, output.at)
         if position is not None:
-            pieces.append(Piece(ops.Printed(position, record.fence, output.data), output.at))
+            pieces.append(Piece(ops.Printed(position, record.fence, output.data, output.stream), output.at))
             first = pieces[-1].end - output.keep
-            self.printed[record.id] = [piece for piece in pieces if piece.end > first]
+            self.printed[record.id] = [
+                piece for piece in pieces if piece.end > first or piece.printed.stream != output.stream
+            ]
 
     def settle(self, end: ops.Settlement, now: int) -> bool:
         record = self._claimed(end.id, end.fence, end.token)
@@ -253,7 +258,7 @@ class Jobs:
         if end.expected_heartbeat is not None and self.holders[record.holder].heartbeat != end.expected_heartbeat:
             return False
         self._exit(record)
-        self._count(apply.ended(record, end, now))
+        self._count(record, end, now)
         apply.settle(record, end, now)
         self.settled[record.id] = end.nonce
         self._entered(record, end.key_keep, now)
@@ -293,7 +298,7 @@ class Jobs:
         self._exit(record)
         was_over, was_ready = record.state in TERMINAL, record.state in (State.QUEUED, State.RUNNING)
         apply.patch(record, change.patch, now)
-        if change.patch.payload is not msgspec.UNSET and record.key is not None:
+        if change.patch.payload is not msgspec.UNSET and change.patch.fingerprint and record.key is not None:
             known = self.keys.get(record.key)
             if known is not None and known.id == record.id:
                 known.fingerprint = change.patch.fingerprint
@@ -337,10 +342,13 @@ class Jobs:
         page = list(islice(self.recorded, len(self.recorded) - behind, len(self.recorded) - behind + limit))
         return ops.Transitions(page, str(int(since) + len(page)))
 
-    def _count(self, ended: ops.MinuteStats) -> None:
-        where = (ended.at, ended.queue, ended.outcome)
-        before = self.minutes.get(where)
-        self.minutes[where] = ended if before is None else apply.together(before, ended)
+    def _count(self, record: Record, end: ops.Settlement, now: int) -> None:
+        outcome, waited, ran = apply.ended(record, end, now)
+        place = (apply.minute(now), record.queue, record.task, outcome)
+        sums = self.minutes.get(place)
+        if sums is None:
+            sums = self.minutes[place] = Sums()
+        sums.add(waited, ran)
 
     # -- holders
 
@@ -435,8 +443,8 @@ class Jobs:
                 if matches(record, where):
                     yield record
 
-    def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
-        return read_output([piece.printed for piece in self.printed.get(id, ())], position, limit)
+    def output(self, id: str, position: int, limit: int, stream: bool) -> list[ops.Printed]:
+        return read_output([piece.printed for piece in self.printed.get(id, ())], position, limit, stream)
 
     def stats(self) -> list[ops.QueueStats]:
         paused = set(self.kept.get("pause", {}))
@@ -450,14 +458,14 @@ class Jobs:
         return [ops.QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
 
     def minutes_since(self, since: int) -> list[ops.MinuteStats]:
-        return [self.minutes[where] for where in sorted(self.minutes) if where[0] >= since]
+        return [self.minutes[place].stats(*place) for place in sorted(self.minutes) if place[0] >= since]
 
 
-def read_output(pieces: Iterable[ops.Printed], position: int, limit: int) -> list[ops.Printed]:
+def read_output(pieces: Iterable[ops.Printed], position: int, limit: int, stream: bool) -> list[ops.Printed]:
     """Whole pieces from a position on, of at least `limit` bytes together."""
     found: list[ops.Printed] = []
     for piece in pieces:
-        if piece.position + len(piece.data) > position and limit > 0:
+        if piece.stream == stream and piece.position + len(piece.data) > position and limit > 0:
             found.append(piece)
             limit -= len(piece.data)
     return found

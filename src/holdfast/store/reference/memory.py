@@ -151,9 +151,9 @@ class MemoryStore:
         with self._data.lock:
             return [self._data.jobs.key_owner(key) for key in keys]
 
-    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
+    async def output(self, id: str, position: int, limit: int, stream: bool = False) -> list[ops.Printed]:
         with self._data.lock:
-            return self._data.jobs.output(id, position, limit)
+            return self._data.jobs.output(id, position, limit, stream)
 
     async def stats(self) -> list[ops.QueueStats]:
         with self._data.lock:

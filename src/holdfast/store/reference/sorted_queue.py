@@ -15,8 +15,8 @@ Place = tuple[int, int, int]
 class SortedQueue:
     """Places in order. Removing the first takes constant time on average, however many there are."""
 
-    def __init__(self, places: Iterable[Place] = ()) -> None:
-        self._places = sorted(places)
+    def __init__(self) -> None:
+        self._places: list[Place] = []
         self._start = 0
 
     def __len__(self) -> int:

@@ -76,7 +76,7 @@ class RemoteStore:
 
     def _open(self) -> Link:
         if self._link is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open: open the app first (`await app.open()`)")
+            raise StoreUnavailable.not_open(f"at {self.address}")
         return self._link
 
     async def examine(self) -> list[Finding]:
@@ -130,8 +130,8 @@ class RemoteStore:
     async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
         return await self._open().call(rpc.KEY_OWNERS, keys)
 
-    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
-        return await self._open().call(rpc.OUTPUT, id, position, limit)
+    async def output(self, id: str, position: int, limit: int, stream: bool = False) -> list[ops.Printed]:
+        return await self._open().call(rpc.OUTPUT, id, position, limit, stream)
 
     async def stats(self) -> list[ops.QueueStats]:
         return await self._open().call(rpc.STATS)
@@ -153,5 +153,5 @@ class RemoteStore:
 
     def listen(self, topics: Iterable[str]) -> Listener:
         if self._listeners is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open: open the app first (`await app.open()`)")
+            raise StoreUnavailable.not_open(f"at {self.address}")
         return self._listeners.make(topics)

@@ -73,6 +73,8 @@ class _Changes:
             _replace_payload(step, kept, patch.fingerprint)
         if patch.task is not UNSET:
             step.connection.execute(sql.SET_TASK, (kept.task, kept.seq))
+        if not patch.queue is patch.priority is UNSET:
+            step.connection.execute(sql.SET_PLACE, (kept.queue, kept.priority, kept.seq))
         self._saved[kept.seq] = kept
         gone = False
         if not (was_over and over):  # else it had ended before: the expiry of its key stays
@@ -114,7 +116,7 @@ class _Changes:
             (sql.REMOVE_KEY, self._freed_keys),
             (sql.REMOVE, self._removed),
             (sql.END_HANDLED, self._handled),
-            (sql.COUNT_CANCEL_REQUEST, self._asked),
+            (sql.COUNT_REQUEST, self._asked),
         ):
             if rows:
                 many(statement, rows)
@@ -146,5 +148,5 @@ def _replace_payload(step: Step, kept: Record, fingerprint: str) -> None:
     step.connection.execute(sql.SET_PAYLOAD, (None if big else kept.payload, kept.seq))
     if big:
         step.connection.execute(sql.INSERT_PAYLOAD, (kept.seq, kept.payload))
-    if kept.key is not None:
+    if kept.key is not None and fingerprint:
         step.connection.execute(sql.CHANGE_KEY, (fingerprint, kept.key, kept.id))

@@ -8,7 +8,7 @@ from typing import Any
 from ...core import waiting
 from ...core.job import Record, State
 from ...core.operations import Found, QueueStats, Where
-from ..protocol import Versioned, record_topic
+from ..protocol import CONTROL, Versioned, record_topic
 from . import sql
 from .rows import record, row_of, text_of
 from .step import Step
@@ -35,15 +35,17 @@ def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
         parts.append(f"state IN ({', '.join('?' * len(states))})")
         values += states
         if len(states) == 1 and _UNSUCCESSFUL.issuperset(states):
-            index, parts[-1] = "INDEXED BY holdfast_unsuccessful", "state = ? AND state IN ('dead', 'cancelled')"
+            index, parts[-1] = "holdfast_unsuccessful", "state = ? AND state IN ('dead', 'cancelled')"
         elif _DUE.issuperset(states):
-            index, parts = "INDEXED BY holdfast_due", [*parts, "state IN ('scheduled', 'failed')"]
+            index, parts = "holdfast_due", [*parts, "state IN ('scheduled', 'failed')"]
         elif states == ["running"]:
-            index, parts[-1], values = "INDEXED BY holdfast_running", "state = 'running'", []
+            index, parts[-1], values = "holdfast_running", "state = 'running'", []
+        elif states == ["queued"] and where.queue is not None:
+            index, parts[-1], values = "holdfast_ready", "state = 'queued'", []
         elif states == ["blocked"]:
-            index, parts[-1], values = "INDEXED BY holdfast_blocked", "state = 'blocked'", []
+            index, parts[-1], values = "holdfast_blocked", "state = 'blocked'", []
     if where.waiting_for is not None:
-        index = "INDEXED BY holdfast_waiting_for"
+        index = "holdfast_waiting_for"
     before = None if cursor is None else int(cursor)
     for column, value in (
         ("seq <", before),
@@ -60,7 +62,7 @@ def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
     if where.finished_before is not None:
         parts.append("finished_at < ?")
         values.append(where.finished_before)
-    statement = sql.FIND.format(index=index, where=" AND ".join(parts))
+    statement = (sql.FIND_INDEXED if index else sql.FIND).format(index=index, where=" AND ".join(parts))
     try:
         rows = step.connection.execute(statement, (*values, limit + 1)).fetchall()
     except UnicodeEncodeError:
@@ -99,4 +101,6 @@ def put_record(step: Step, kind: str, name: str, value: bytes | None, expect: in
         step.connection.execute(sql.REMOVE_RECORD, (kind, name))
     if topic := record_topic(kind, name):
         step.notified.add(topic)
+    if kind == CONTROL:
+        step.connection.execute(sql.COUNT_REQUEST, (name.rpartition("/")[0],))
     return True

@@ -22,6 +22,8 @@ def note(step: Step, new: Note) -> bool:
     row = step.one(sql.CLAIMED, new.id, new.fence, new.token)
     if row is None:
         return False
+    if apply.notifies(new):
+        step.notified.add(f"note/{new.id}")
     if new.output is not UNSET:
         output.append(step, row[0], new.fence, new.output)
         if new.progress is new.checkpoint is new.pid is new.meta is new.rest is UNSET:
@@ -134,7 +136,7 @@ def _settle(step: Step, end: Settlement) -> bool:
         and (step.value(sql.HEARTBEAT_OF, kept.holder) or 0) != end.expected_heartbeat
     ):
         return False
-    transitions.count(step, apply.ended(kept, end, step.now))
+    transitions.count(step, kept, end)
     apply.settle(kept, end, step.now)
     transitions.record(step, [(kept.id, kept.state)])
     put(step, kept, end.key_keep, end.nonce)

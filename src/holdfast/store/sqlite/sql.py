@@ -10,7 +10,8 @@ Values are bound by position, with a plain `?` for each: Python 3.12.0 to 3.12.3
 from __future__ import annotations
 
 from ...core.clock import MICROS
-from ...core.job import STORED
+from ...core.histogram import BOUNDS, BUCKETS, LETTERS
+from ...core.job import STORED, TERMINAL
 from ...core.waiting import LIMIT_PREFIX
 from ..protocol import LARGE
 
@@ -21,6 +22,7 @@ _PAYLOAD = "coalesce(payload, (SELECT body FROM holdfast_payload AS big WHERE bi
 _SPELT_OUT = {"payload": _PAYLOAD, "limit_key": "limit_key, bounds"}
 JOB = ", ".join(_SPELT_OUT.get(name, name) for name in STORED)
 """The columns of a Record, in its order; a limit key is two."""
+_FINAL = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
 
 # -- transactions
 
@@ -86,9 +88,9 @@ SELECT EXISTS (SELECT 1 FROM holdfast_key WHERE key IN (SELECT value FROM json_e
 """
 """Whether one of the keys in a JSON list belongs to a job."""
 STATE = "SELECT state FROM holdfast_job WHERE id = ?"
-KEY_OWNER = """
+KEY_OWNER = f"""
 SELECT id FROM holdfast_job WHERE id = (SELECT CAST(id AS TEXT) FROM holdfast_key WHERE key = ?)
-    AND state NOT IN ('succeeded', 'dead', 'cancelled')
+    AND state NOT IN ({_FINAL})
 """
 """The job that has a key and has not ended."""
 _PUT_KEY = "INSERT OR REPLACE INTO holdfast_key (key, id, fingerprint, made_at) VALUES {rows}"
@@ -275,24 +277,29 @@ UPDATE holdfast_job SET {", ".join(f"{name} = ?" for name in CHANGING)}, settled
 """
 SET_PAYLOAD = "UPDATE holdfast_job SET payload = ? WHERE seq = ?"
 SET_TASK = "UPDATE holdfast_job SET task = ? WHERE seq = ?"
+SET_PLACE = "UPDATE holdfast_job SET queue = ?, priority = ? WHERE seq = ?"
 REMOVE_PAYLOAD = "DELETE FROM holdfast_payload WHERE seq = ?"
 REMOVE = "DELETE FROM holdfast_job WHERE seq = ?"
 
 # -- output
 
 LAST_OUTPUT = """
-SELECT position, fence, at, length(data) FROM holdfast_output WHERE seq = ? ORDER BY position DESC LIMIT 1
+SELECT position, fence, at, length(data) FROM holdfast_output WHERE seq = ? AND stream = ?
+ORDER BY position DESC LIMIT 1
 """
-APPEND_OUTPUT = "INSERT INTO holdfast_output (seq, position, fence, at, data) VALUES (?, ?, ?, ?, ?)"
-TRIM_OUTPUT = "DELETE FROM holdfast_output WHERE seq = ? AND position < ? AND position + length(data) <= ?"
+APPEND_OUTPUT = "INSERT INTO holdfast_output (seq, stream, position, fence, at, data) VALUES (?, ?, ?, ?, ?, ?)"
+TRIM_OUTPUT = """
+DELETE FROM holdfast_output WHERE seq = ? AND stream = ? AND position < ? AND position + length(data) <= ?
+"""
 """Remove the pieces of a job that end before a position (given twice)."""
 OUTPUT = """
 SELECT position, fence, data FROM holdfast_output AS piece
-WHERE seq = ? AND position + length(data) > ? AND position >= coalesce(
-    (SELECT max(position) FROM holdfast_output AS first WHERE first.seq = ? AND first.position <= ?), 0)
+WHERE seq = ? AND stream = ? AND position + length(data) > ? AND position >= coalesce(
+    (SELECT max(position) FROM holdfast_output AS first
+        WHERE first.seq = ? AND first.stream = ? AND first.position <= ?), 0)
 ORDER BY position
 """
-"""A job's pieces that end after a position (both given twice)."""
+"""A job's pieces of its output or stream that end after a position (all given twice)."""
 SEQ = "SELECT seq FROM holdfast_job WHERE id = ?"
 
 # -- holders
@@ -308,7 +315,7 @@ CLAIMS_OF = """
 SELECT id, seq, CAST(fence AS INTEGER), CAST(token AS INTEGER), cancel FROM holdfast_job INDEXED BY holdfast_running
 WHERE holder = ? AND state = 'running' ORDER BY seq
 """
-COUNT_CANCEL_REQUEST = "UPDATE holdfast_holder SET cancel_requests = cancel_requests + 1 WHERE id = ?"
+COUNT_REQUEST = "UPDATE holdfast_holder SET requests = requests + 1 WHERE id = ?"
 LEAVE = "UPDATE holdfast_holder SET expires = ?, boot_id = ? WHERE id = ?"
 _HOLDS_NOTHING = """
 NOT EXISTS (SELECT 1 FROM holdfast_job AS claimed INDEXED BY holdfast_running
@@ -365,7 +372,13 @@ GET_MANY = f"SELECT {JOB} FROM holdfast_job WHERE id IN (SELECT value FROM json_
 GET_BY_SEQ = f"SELECT {JOB} FROM holdfast_job WHERE seq = ?"
 MEND = "UPDATE holdfast_job SET id = ?, attempt = ?, fence = ? WHERE seq = ?"
 """Replace the damaged values of a job by the values that were read for them, so that it can be claimed and settled."""
-FIND = f"SELECT {JOB} FROM holdfast_job {{index}} WHERE {{where}} ORDER BY seq DESC LIMIT ?"
+FIND = f"SELECT {JOB} FROM holdfast_job WHERE {{where}} ORDER BY seq DESC LIMIT ?"
+FIND_INDEXED = f"""
+SELECT {JOB} FROM holdfast_job WHERE seq IN (
+    SELECT seq FROM holdfast_job INDEXED BY {{index}} WHERE {{where}} ORDER BY seq DESC LIMIT ?
+) ORDER BY seq DESC
+"""
+"""Where the index has another order, numbers are sorted, not jobs."""
 HAS_TAG = """
 EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(tags) THEN tags END) AS tag WHERE tag.value = ?)
 """
@@ -404,23 +417,38 @@ FROM holdfast_transition ORDER BY upto LIMIT 1
 PUT_TRANSITIONS = "INSERT INTO holdfast_transition (upto, at, changes) VALUES (?, ?, ?)"
 TRIM_TRANSITIONS = "DELETE FROM holdfast_transition WHERE upto <= ?"
 TRANSITIONS = "SELECT upto, CAST(at AS INTEGER), changes FROM holdfast_transition WHERE upto > ? ORDER BY upto"
-TIMES = """
-SELECT queue, count(*), sum(max(0, coalesce(started_at, ?) - run_at)), sum(max(0, ? - coalesce(started_at, ?))),
-    json_group_array(CAST(limit_key AS TEXT)) FILTER (WHERE limit_key IS NOT NULL) FROM holdfast_job
-WHERE seq IN (SELECT value FROM json_each(?)) GROUP BY queue
+
+
+def _letter(duration: str, low: int = 0, high: int = BUCKETS - 1) -> str:
+    """An expression for the letter of a duration's bucket, by bisection."""
+    if low == high:
+        return f"'{LETTERS[low]}'"
+    middle = (low + high) // 2
+    lower, upper = _letter(duration, low, middle), _letter(duration, middle + 1, high)
+    return f"CASE WHEN {duration} < {BOUNDS[middle]} THEN {lower} ELSE {upper} END"
+
+
+TIMES = f"""
+SELECT queue, task, count(*), sum(waited), sum(ran), group_concat({_letter("waited")}, ''),
+    group_concat({_letter("ran")}, ''),
+    json_group_array(CAST(limit_key AS TEXT)) FILTER (WHERE limit_key IS NOT NULL)
+FROM (
+    SELECT queue, task, limit_key, max(0, coalesce(started_at, ?) - run_at) AS waited,
+        max(0, ? - coalesce(started_at, ?)) AS ran
+    FROM json_each(?) CROSS JOIN holdfast_job ON seq = value LIMIT -1  -- LIMIT: the durations are computed once
+) GROUP BY queue, task
 """
-"""How long claims that end now (the time, given three times) have waited and run, by queue, and their limit keys."""
+"""How long claims that end now (the time, given three times) have waited and run, by queue and task: the sums, and
+the bucket of each as a letter; and their limit keys."""
 END_HANDLED = "DELETE FROM holdfast_record WHERE kind = 'ended' AND name = ? AND CAST(value AS BLOB) = X'7B7D'"
 """Remove the record of an end, unless something was added to `{}`."""
 RECORD_ENDED = "INSERT OR REPLACE INTO holdfast_record (kind, name, value) VALUES ('ended', ?, ?)"
-ADD_MINUTE = """
-INSERT INTO holdfast_minute (at, queue, outcome, count, waited, ran) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (at, queue, outcome) DO UPDATE SET
-    count = count + excluded.count, waited = waited + excluded.waited, ran = ran + excluded.ran
-"""
-MINUTES = """
-SELECT CAST(at AS INTEGER), queue, outcome, CAST(count AS INTEGER), CAST(waited AS INTEGER), CAST(ran AS INTEGER)
-FROM holdfast_minute WHERE at >= ? ORDER BY at, queue, outcome
+_SUMS = "CAST(count AS INTEGER), CAST(waited AS INTEGER), CAST(ran AS INTEGER), waits, runs"
+MINUTE = f"SELECT {_SUMS} FROM holdfast_minute WHERE at = ? AND queue = ? AND task = ? AND outcome = ?"
+PUT_MINUTE = "INSERT OR REPLACE INTO holdfast_minute VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+MINUTES = f"""
+SELECT CAST(at AS INTEGER), queue, task, outcome, {_SUMS}
+FROM holdfast_minute WHERE at >= ? ORDER BY at, queue, task, outcome
 """
 
 # -- notifications
@@ -429,8 +457,13 @@ DATA_VERSION = "PRAGMA data_version"
 """Changes whenever another connection commits."""
 NEXT = f"SELECT ({NEXT_DUE}), ({NEXT_OPENING})"
 """When the next job of a queue is due, and when the next limiter opens."""
-CANCEL_REQUESTS = "SELECT cancel_requests, 0 FROM holdfast_holder WHERE id = ?"
-ENDED = "SELECT state IN ('succeeded', 'dead', 'cancelled') FROM holdfast_job WHERE id = ?"
+REQUESTS = "SELECT requests, 0 FROM holdfast_holder WHERE id = ?"
+NOTED = """
+SELECT (SELECT max(position) FROM holdfast_output AS o WHERE o.seq = j.seq AND o.stream = 1), progress
+FROM holdfast_job AS j WHERE id = ?
+"""
+"""What a job has written to its stream, and its progress."""
+ENDED = f"SELECT state IN ({_FINAL}) FROM holdfast_job WHERE id = ?"
 ANY_READY = """
 SELECT EXISTS (SELECT 1 FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ? AND state = 'queued')
     AND NOT EXISTS (SELECT 1 FROM holdfast_record WHERE kind = 'pause' AND name = ?)

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from ...core.clock import Clock
-from ...core.operations import MinuteStats
+from ..minute_sums import Sums
 from . import sql
 
 
@@ -31,8 +31,8 @@ class Step:
         self.changed: list[tuple[str, str]] | None = None
         """The (id, state) of jobs that changed state; None until `watched` has been read."""
         self.watched = False
-        self.ended: dict[tuple[str, str], MinuteStats] = {}
-        """Statistics of ended claims, by (queue, outcome)."""
+        self.ended: dict[tuple[str, str, str], Sums] = {}
+        """Statistics of ended claims, by (queue, task, outcome)."""
         self.kept: dict[tuple[str, str], int] = {}
         """Ended jobs added (or, below zero, removed), by (queue, state)."""
 

@@ -187,12 +187,30 @@ class SqliteStore:
         return answer
 
     def _not_open(self) -> StoreUnavailable:
-        return StoreUnavailable(f"the store {self.path} is not open: open the app first (`await app.open()`)")
+        return StoreUnavailable.not_open(self.path)
 
     async def write(self, batch: Batch) -> Answers:
         if batch.asks and not (batch.inserts or batch.notes or batch.settles or batch.changes):
             return Answers(asks=await self._ask(batch.asks))
         return await self._write(partial(_apply, batch))
+
+    def write_blocking(self, batch: Batch) -> Answers | None:
+        """Write on the write thread for a blocking caller, without the event loop."""
+        thread, writer, listeners = self._thread, self._writer, self._listeners
+        if thread is None or writer is None or listeners is None:
+            return None
+        try:
+            done = thread.run_blocking(partial(writer.write, partial(_apply, batch)))
+        except HoldfastError:
+            raise
+        except Exception:  # noqa: BLE001  # it was rolled back: `write` reports the error
+            return None
+        if done is None:
+            return None
+        answers, notified = done
+        if notified and listeners:
+            listeners.notify_soon(notified)
+        return answers
 
     async def _ask(self, asks: Sequence[ops.Ask]) -> list[ops.Claims]:
         thread, writer = self._thread, self._writer
@@ -270,8 +288,8 @@ class SqliteStore:
     async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
         return await self._read(lambda step: observe.key_owners(step, keys))
 
-    async def output(self, id: str, position: int, limit: int) -> list[ops.Printed]:
-        return await self._read(lambda step: output.read(step, id, position, limit))
+    async def output(self, id: str, position: int, limit: int, stream: bool = False) -> list[ops.Printed]:
+        return await self._read(lambda step: output.read(step, id, position, limit, stream))
 
     async def stats(self) -> list[ops.QueueStats]:
         return await self._read(observe.stats)

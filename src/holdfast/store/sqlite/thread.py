@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
@@ -14,6 +15,8 @@ from ..callers import AppThread
 from .fork import ForkLock
 
 T = TypeVar("T")
+LOOK_EVERY = 1.0
+"""Seconds between two checks of a blocking caller whether its operation can still begin."""
 
 
 class Withdrawn(Exception):
@@ -43,6 +46,27 @@ class Ticket(Generic[T]):
             raise Withdrawn
 
 
+class BlockingTicket(Ticket[T]):
+    """A pending operation whose caller waits without an event loop."""
+
+    __slots__ = ("_answered", "answer", "error")
+
+    def __init__(self, work: Callable[[Ticket[T]], T]) -> None:
+        self.work = work
+        self._free = [True]
+        self.answer: T | None = None
+        self.error: BaseException | None = None
+        self._answered = threading.Lock()
+        self._answered.acquire()
+
+    def deliver(self, answer: T | None, error: BaseException | None) -> None:
+        self.answer, self.error = answer, error
+        self._answered.release()
+
+    def wait(self, seconds: float) -> bool:
+        return self._answered.acquire(timeout=seconds)
+
+
 class OperationThread:
     """A thread that runs operations in order, for one event loop.
 
@@ -50,6 +74,7 @@ class OperationThread:
     2. `after`, if given, is called on the thread after each operation, once its answer has been passed back.
     3. An operation that could not begin within `patience` seconds fails with StoreUnavailable.
     4. The thread calls `close` last, also if the loop was closed or the caller was cancelled.
+    5. `run_blocking` runs an operation for another thread, which waits for its answer.
     """
 
     def __init__(
@@ -85,6 +110,27 @@ class OperationThread:
         self._queue.put(ticket)
         return ticket.future
 
+    def run_blocking(self, work: Callable[[Ticket[T]], T]) -> T | None:
+        """Run `work` on the thread, and wait for its answer. None: it was not run, because others wait already.
+
+        From any thread. If the wait is interrupted, `work` is not run unless it has begun.
+        """
+        if self._pending or not self._queue.empty():
+            return None
+        ticket, late = BlockingTicket(work), self._loop.time() + self._patience
+        self._queue.put(ticket)
+        try:
+            while not ticket.wait(LOOK_EVERY):
+                if not self._thread.is_alive() and ticket.take():
+                    return None
+                if self._loop.time() > late and ticket.take():
+                    raise StoreUnavailable(self._blocked)
+        finally:
+            ticket.take()  # if the wait was interrupted
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.answer
+
     def end(self) -> None:
         """Make the thread end after the operations passed in so far."""
         self._queue.put(None)
@@ -119,7 +165,10 @@ class OperationThread:
             except BaseException as raised:  # noqa: BLE001  # it belongs to the caller, not to this thread
                 error = raised
             try:
-                call(self._deliver, ticket, answer, error)
+                if isinstance(ticket, BlockingTicket):
+                    ticket.deliver(answer, error)
+                else:
+                    call(self._deliver, ticket, answer, error)
             except RuntimeError:
                 return  # the loop is closed: no caller is left
             del ticket, answer, error

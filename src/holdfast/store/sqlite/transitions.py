@@ -8,7 +8,10 @@ from contextlib import suppress
 import msgspec
 
 from ...core.clock import MICROS
+from ...core.histogram import Histogram, of_letters
+from ...core.job import Record
 from ...core.operations import MinuteStats, Settlement, Transition, Transitions
+from ..minute_sums import Sums
 from ..protocol import MINUTE_STATS_KEPT, TRANSITIONS_KEPT, WATCH
 from ..reference import apply
 from . import sql
@@ -16,6 +19,8 @@ from .rows import text_of
 from .step import Step
 
 _decode = msgspec.json.Decoder(list[tuple[str, str]]).decode
+_decode_counts = msgspec.msgpack.Decoder(tuple[int, ...]).decode
+to_msgpack = msgspec.msgpack.Encoder().encode
 
 
 def record(step: Step, changed: Iterable[tuple[str, str]]) -> None:
@@ -27,10 +32,18 @@ def record(step: Step, changed: Iterable[tuple[str, str]]) -> None:
         step.changed += changed
 
 
-def count(step: Step, ended: MinuteStats) -> None:
-    place = (ended.queue, ended.outcome)
-    before = step.ended.get(place)
-    step.ended[place] = ended if before is None else apply.together(before, ended)
+def count(step: Step, kept: Record, end: Settlement) -> None:
+    """Count a claim that is about to end."""
+    outcome, waited, ran = apply.ended(kept, end, step.now)
+    _sums(step, kept.queue, kept.task, outcome).add(waited, ran)
+
+
+def _sums(step: Step, queue: str, task: str, outcome: str) -> Sums:
+    place = (queue, task, outcome)
+    sums = step.ended.get(place)
+    if sums is None:
+        sums = step.ended[place] = Sums()
+    return sums
 
 
 def count_all(step: Step, ends: Sequence[Settlement]) -> list[tuple[str, str]]:
@@ -41,8 +54,9 @@ def count_all(step: Step, ends: Sequence[Settlement]) -> list[tuple[str, str]]:
         outcome, state, gone = way
         seqs = [end.seq for end in ends if len(ways) == 1 or (end.outcome, end.state, end.keep == 0) == way]
         rows = step.connection.execute(sql.TIMES, (step.now, step.now, step.now, msgspec.json.encode(seqs).decode()))
-        for queue, number, waited, ran, limit_keys in rows:
-            count(step, MinuteStats(apply.minute(step.now), queue, outcome, number, waited, ran))
+        for queue, task, number, waited, ran, waits, runs, limit_keys in rows:
+            sums = _sums(step, queue, task, outcome)
+            sums.merge(number, waited, ran, of_letters(waits), of_letters(runs))
             if not gone:
                 keep(step, queue, state, number)
             if limit_keys != "[]":
@@ -69,7 +83,17 @@ def write(step: Step) -> None:
         step.connection.execute(sql.PUT_TRANSITIONS, (upto, step.now, msgspec.json.encode(step.changed).decode()))
         step.connection.execute(sql.TRIM_TRANSITIONS, (upto - len(step.changed) - TRANSITIONS_KEPT,))
     if step.ended:
-        step.connection.executemany(sql.ADD_MINUTE, [msgspec.structs.astuple(minute) for minute in step.ended.values()])
+        at = apply.minute(step.now)
+        for (queue, task, outcome), sums in step.ended.items():
+            place = (at, queue, task, outcome)
+            before = step.one(sql.MINUTE, *place)
+            if before is not None:
+                count, waited, ran, waits, runs = before
+                sums.merge(count, waited, ran, _counts(waits), _counts(runs))
+            step.connection.execute(
+                sql.PUT_MINUTE,
+                (*place, sums.count, sums.waited, sums.ran, to_msgpack(sums.waits), to_msgpack(sums.runs)),
+            )
     if step.kept:
         step.connection.executemany(sql.ADD_ENDED, [(*place, number) for place, number in step.kept.items()])
 
@@ -104,9 +128,19 @@ def transitions(step: Step, since: str | None, limit: int) -> tuple[Transitions 
 
 def stats_by_minute(step: Step, since: int) -> list[MinuteStats]:
     return [
-        MinuteStats(at, text_of(queue), text_of(outcome), *rest)
-        for at, queue, outcome, *rest in step.connection.execute(sql.MINUTES, (since,))
+        MinuteStats(
+            at, text_of(queue), text_of(task), text_of(outcome), count, waited, ran, _counts(waits), _counts(runs)
+        )
+        for at, queue, task, outcome, count, waited, ran, waits, runs in step.connection.execute(sql.MINUTES, (since,))
     ]
+
+
+def _counts(stored: bytes) -> Histogram:
+    """A stored histogram; empty if it cannot be decoded."""
+    try:
+        return _decode_counts(stored)
+    except (ValueError, TypeError):
+        return ()
 
 
 def tidy(step: Step) -> None:

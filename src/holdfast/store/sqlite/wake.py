@@ -13,7 +13,9 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from time import sleep
+from typing import Any
 
 from ..callers import AppThread
 from ..notify import wait_for
@@ -54,9 +56,10 @@ class SqliteListener:
         self.only_cancels = kinds == {"holder"}
         self.event = asyncio.Event()
         """Set to notify it, on its own loop."""
-        self.next: dict[str, tuple[int | None, int | None]] = {}
+        self.next: dict[str, tuple[Any, Any]] = {}
         """By topic, what the watcher read last: the next due time, and when the next limiter opens; for records, their
-        number and last version; for a holder, the number of requests to cancel."""
+        number and last version; for a holder, the number of requests to it; for notes, the job's last position and
+        progress."""
 
     @property
     def reliable(self) -> bool:
@@ -119,6 +122,11 @@ class Listeners:
         for listener in self._all:
             if not listener.topics.isdisjoint(topics):
                 listener.event.set()
+
+    def notify_soon(self, topics: set[str]) -> None:
+        """As `notify`, from another thread than the loop's."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self.notify, topics)
 
     def waiting(self, listener: SqliteListener) -> None:
         self._waiting = self._waiting | {listener}
@@ -291,11 +299,11 @@ def _concerns(connection: sqlite3.Connection, listener: SqliteListener, topic: s
         return connection.execute(sql.ANY_READY, (name, name)).fetchone()[0] == 1
     if kind == "holder":
         known = listener.next.get(topic)
-        listener.next[topic] = connection.execute(sql.CANCEL_REQUESTS, (name,)).fetchone() or (0, 0)
+        listener.next[topic] = connection.execute(sql.REQUESTS, (name,)).fetchone() or (0, 0)
         return listener.next[topic] != (known or (0, 0))
-    if kind == "record":
-        known = listener.next.get(topic)
-        listener.next[topic] = connection.execute(sql.LAST_RECORD, (name,)).fetchone()
+    if kind in ("record", "note"):
+        known, statement = listener.next.get(topic), sql.LAST_RECORD if kind == "record" else sql.NOTED
+        listener.next[topic] = connection.execute(statement, (name,)).fetchone()
         return listener.next[topic] != known
     row = connection.execute(sql.ENDED, (name,)).fetchone()
     return row is None or row[0] == 1

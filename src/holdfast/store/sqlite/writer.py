@@ -117,7 +117,7 @@ class Writer:
 
     def _open_connection(self) -> tuple[sqlite3.Connection, FileLock]:
         if self.lock is None:
-            raise StoreUnavailable(f"the store {self.path} is not open: open the app first (`await app.open()`)")
+            raise StoreUnavailable.not_open(self.path)
         if self._connection is None:
             with self.lock:
                 self._reconnect()

@@ -26,15 +26,18 @@ TOPICS = (
     "due",
     "quarantine",
     "settle",
+    "final_states",
     "waiting_again",
     "fences",
     "completion",
     "notes",
     "updates",
     "output",
+    "stream",
     "leases",
     "sweeping",
     "changes",
+    "edits",
     "retention",
     "reading",
     "overview",
@@ -46,6 +49,7 @@ TOPICS = (
     "key_owners",
     "limits",
     "waking",
+    "control",
     "batches",
     "unknown_outcomes",
     "hostile_text",
@@ -62,9 +66,9 @@ from .topic import Topic, required_features, requires  # noqa: E402  see above
 def conformance_suite(harness: type[Harness]) -> type:
     """A class of test classes, one per topic; bind it to a name that begins with Test.
 
-    Tests that need what the harness cannot do are left out; those that need a feature of the store are skipped.
+    Tests that need what the harness cannot do, or what it says its store `lacks`, are left out.
     """
-    lacking = HARNESS_FEATURES - harness.features
+    lacking = (HARNESS_FEATURES - harness.features) | harness.lacks
     topics: dict[str, type[Topic]] = {}
     for name in TOPICS:
         for value in list(vars(import_module(f".{name}", __name__)).values()):

@@ -23,6 +23,8 @@ class Harness(ABC):
     `manual_time`: time passes only by pass_time(); `wall_jumps`: jump_wall() works;
     `reboots`: reboot() works; `write_count`: write_count() works; `reliable_hints`: listeners become reliable.
     """
+    lacks: ClassVar[frozenset[str]] = frozenset()
+    """Features that the store does not have (`Store.features`): the suite makes no tests of them."""
     unit: ClassVar[float] = 1.0
     """The time step of the suite in seconds: small if it has to be waited for, but longer than a slow round trip."""
     notify_limit: ClassVar[float] = 5.0

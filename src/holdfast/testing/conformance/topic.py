@@ -44,6 +44,7 @@ class Topic:
     @pytest_asyncio.fixture
     async def store(self, harness: Harness, request: pytest.FixtureRequest) -> Store:
         store = await harness.make()
+        assert not (harness.lacks & store.features), "the store has a feature that its harness says it lacks"
         if missing := required_features(request.function) - store.features - harness.features:
             pytest.skip(f"{store.name} has no {', '.join(sorted(missing))}")
         return store

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from holdfast.core.operations import MinuteStats, Transition
 from holdfast.store.protocol import MINUTE_STATS_KEPT, TRANSITIONS_KEPT, WATCH, Batch, Store
 from holdfast.testing.build import (
@@ -211,7 +213,7 @@ class TestMinuteStats(Topic):
         found = await store.stats_by_minute(before)
         counts: dict[tuple[str, str], int] = {}
         for minute in found:
-            assert minute.at % MINUTE == 0
+            assert (minute.at % MINUTE, minute.task) == (0, "work")
             assert before <= minute.at <= await store.now()
             place = (minute.queue, minute.outcome)
             counts[place] = counts.get(place, 0) + minute.count
@@ -258,6 +260,50 @@ class TestMinuteStats(Topic):
         assert sum(minute.count for minute in found) == 2
         assert (sum(m.waited for m in found), sum(m.ran for m in found)) == (7_000_000, 10_000_000)
 
+    async def test_ends_are_counted_by_task(self, store: Store) -> None:
+        """A queue and a task with the same letters at their border are not confused."""
+        places = [("a", "b.c"), ("a:b", "c"), ("ab", "c"), ("a", "bc"), ("é", "日"), ("a", "b.c")]
+        for queue, task in places:
+            await settle(store, succeeded(await running(store, queue=queue, task=task)))
+        await settle(store, failed(await running(store, queue="a", task="b.c"), delay=60.0))
+        counts: dict[tuple[str, str, str], int] = {}
+        for minute in await store.stats_by_minute(0):
+            assert sum(minute.waits) == sum(minute.runs) == minute.count
+            place = (minute.queue, minute.task, minute.outcome)
+            counts[place] = counts.get(place, 0) + minute.count
+        ended = {(*place, "succeeded"): places.count(place) for place in places}
+        assert counts == {**ended, ("a", "b.c", "failed"): 1}
+
+    @requires("manual_time")
+    async def test_waiting_and_running_times_are_in_histograms(self, store: Store, harness: Harness) -> None:
+        """One settlement with its own retention, several in one batch, and a failure: each is counted in its bucket."""
+        record = await running(store, "late")
+        await harness.pass_time(40 * 24 * 3600)
+        await settle(store, failed(record, delay=10e6))
+        times = ((0, 0), (0.001, 0.0009), (0.0039, 0.5), (3, 7000), (5, 7000))
+        for wait, runs in times:
+            await enqueue(store)
+            await harness.pass_time(wait)
+            record = await claim_one(store)
+            await harness.pass_time(runs)
+            await settle(store, succeeded(record))
+        await insert(store, *[new_job() for _ in range(3)], new_job(task="other"))
+        await harness.pass_time(3)
+        [claims] = (await store.write(Batch(asks=[ask("ann", "default", limit=9)]))).asks
+        await harness.pass_time(2)
+        await store.write(Batch(settles=[succeeded(record) for record in claims.records]))
+        sums: dict[tuple[str, str], tuple[Counter[int], Counter[int]]] = {}
+        for minute in await store.stats_by_minute(0):
+            waits, runs = sums.setdefault((minute.task, minute.outcome), (Counter(), Counter()))
+            for counts, found in ((waits, minute.waits), (runs, minute.runs)):
+                assert found[-1], "empty buckets at the end are left out"
+                counts.update({bucket: count for bucket, count in enumerate(found) if count})
+        assert sums == {
+            ("work", "succeeded"): ({0: 1, 1: 1, 2: 1, 12: 4, 13: 1}, {0: 2, 9: 1, 11: 3, 23: 2}),
+            ("other", "succeeded"): ({12: 1}, {11: 1}),
+            ("work", "failed"): ({0: 1}, {31: 1}),
+        }
+
     @requires("manual_time")
     async def test_minutes_are_in_order_from_a_given_time_on(self, store: Store, harness: Harness) -> None:
         for _ in range(3):
@@ -268,7 +314,7 @@ class TestMinuteStats(Topic):
         starts = sorted({minute.at for minute in found})
         assert [(minute.at, minute.queue) for minute in found] == [(at, queue) for at in starts for queue in "ab"]
         assert await store.stats_by_minute(starts[1]) == found[2:]
-        assert found[0] == MinuteStats(starts[0], "a", "succeeded", 1, 0, 0)
+        assert found[0] == MinuteStats(starts[0], "a", "work", "succeeded", 1, 0, 0, (1,), (1,))
 
     @requires("manual_time")
     async def test_old_minutes_are_removed(self, store: Store, harness: Harness) -> None:

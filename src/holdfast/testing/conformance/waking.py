@@ -6,9 +6,21 @@ import asyncio
 
 from holdfast import Holdfast, Worker
 from holdfast.core.job import LimitKey, State
+from holdfast.core.operations import Output
 from holdfast.store.protocol import NOTIFIED_KINDS, Listener, Store
-from holdfast.testing.build import cancellation, change, dead, failed, holder, new_job, released, retrial, succeeded
-from holdfast.testing.verbs import apply, claim, enqueue, insert, job, running, settle
+from holdfast.testing.build import (
+    cancellation,
+    change,
+    dead,
+    failed,
+    holder,
+    new_job,
+    released,
+    retrial,
+    says,
+    succeeded,
+)
+from holdfast.testing.verbs import apply, claim, enqueue, insert, job, note, running, settle
 
 from .harness import Harness
 from .topic import Topic, requires
@@ -190,6 +202,36 @@ class TestWaking(Topic):
         [heartbeat] = await store.heartbeat([holder("ann")])
         assert [held.cancel for held in heartbeat.held] == [True] * 5
         listener.close()
+
+    @requires("hints")
+    async def test_a_listener_is_notified_of_each_chunk_and_progress_of_its_job(
+        self, store: Store, harness: Harness
+    ) -> None:
+        other, claimed = await harness.another(store), await running(store)
+        listener = store.listen([f"note/{claimed.id}"])
+        for number in range(4):  # the first waits may end when the listener is registered
+            await note(other, says(claimed, output=Output(number, b"x", 100, stream=True)))
+            await notifies(listener, harness)
+        for number in range(3):
+            await note(other, says(claimed, progress=b"%d" % number))
+            await notifies(listener, harness)
+        listener.close()
+
+    @requires("reliable_hints")
+    async def test_a_reliable_listener_for_notes_is_not_notified_of_other_jobs_and_of_output(
+        self, store: Store, harness: Harness
+    ) -> None:
+        other, claimed, another = await harness.another(store), await running(store), await running(store)
+        listener, seen = store.listen([f"note/{claimed.id}"]), store.listen([f"job/{another.id}"])
+        for one in (seen, listener):
+            await relied_on(one, harness)
+        await note(other, says(another, progress=b"1", output=Output(0, b"x", 100, stream=True)))
+        await note(other, says(claimed, output=Output(0, b"x", 100)))
+        await settle(other, succeeded(another))
+        await notifies(seen, harness)  # so all notifications before it have arrived
+        assert not await listener.wait(0.0)
+        for one in (listener, seen):
+            one.close()
 
     @requires("hints")
     async def test_a_worker_stops_cancelled_jobs_long_before_its_next_heartbeat(

@@ -11,7 +11,7 @@ Programs of a run write the rest themselves: `acknowledged`, `denied`, `began`, 
 from .check import Verdict, check, story
 from .job_history import Terms
 from .journal import Entry, Journal, JournalFile, MemoryJournal, Past, dump, read
-from .program import acknowledged, began, calm, denied, final, got, held_by_expired_holder, left, ran
+from .program import acknowledged, began, calm, denied, emitted, final, got, held_by_expired_holder, left, ran, received
 from .recorded import recorded
 from .rules import OF_ALL, OF_JOB
 from .violation import Violation
@@ -33,12 +33,14 @@ __all__ = [
     "check",
     "denied",
     "dump",
+    "emitted",
     "final",
     "got",
     "held_by_expired_holder",
     "left",
     "ran",
     "read",
+    "received",
     "recorded",
     "story",
 ]

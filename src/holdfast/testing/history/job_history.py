@@ -82,6 +82,8 @@ class JobHistory:
     began: list[Entry] = field(default_factory=list[Entry])
     ran: set[int] = field(default_factory=set[int])
     got: list[Entry] = field(default_factory=list[Entry])
+    emitted: list[Entry] = field(default_factory=list[Entry])
+    received: list[Entry] = field(default_factory=list[Entry])
     denied: bool = False
     final: Entry | None = None
     held: Entry | None = None
@@ -261,6 +263,10 @@ def _of_job(job: JobHistory, entry: Entry, place: int, calls: dict[str, _Call]) 
         job.ran.add(entry.fence)
     elif event == "got":
         job.got.append(entry)
+    elif event == "emitted":
+        job.emitted.append(entry)
+    elif event == "received":
+        job.received.append(entry)
     elif event == "final":
         job.final = entry
     elif event == "held":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...core import waiting
+from ...core.chunks import Chunk
 from ...core.job import Record
 from ...core.lifecycle import history
 from .journal import Entry, Past
@@ -34,6 +35,16 @@ def ran(job: str, fence: int) -> Entry:
 def got(job: str, fence: int, step: str, value: object) -> Entry:
     """A job got the result of one of its steps, from this or an earlier attempt."""
     return Entry("got", job=job, fence=fence, what=step, result=repr(value))
+
+
+def emitted(job: str, fence: int, value: object) -> Entry:
+    """A job is about to emit this chunk. The values of a job's chunks differ."""
+    return Entry("emitted", job=job, fence=fence, result=repr(value))
+
+
+def received(job: str, chunk: Chunk, reader: str = "") -> Entry:
+    """A reader that reads the stream of a job to its end got this chunk."""
+    return Entry("received", job=job, fence=chunk.fence, seq=chunk.position, result=repr(chunk.value), holder=reader)
 
 
 def calm() -> Entry:

@@ -16,6 +16,7 @@ from .flows import never_begun, nothing_runs_before_its_parents
 from .job_history import NEVER, POSSIBLE, Claim, History, JobHistory, ended
 from .journal import Entry
 from .limits import no_limit_key_runs_more_than_it_may, no_limit_key_starts_more_often_than_it_may
+from .streams import a_stream_is_what_its_claims_emitted
 from .unique import one_job_at_a_time_per_key
 from .violation import Violation
 
@@ -256,6 +257,7 @@ OF_JOB: tuple[OfJob, ...] = (
     it_ends_as_it_must,
     nothing_runs_before_its_parents,
     a_step_is_remembered,
+    a_stream_is_what_its_claims_emitted,
 )
 
 

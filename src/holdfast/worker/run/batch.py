@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...observe import traces
 from ...observe.task_output import end_lines
 from ...tasks.batch import parts
 from .run_log import RunLog, begin_together
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
+
     from ...tasks.task import Task
 
 
@@ -46,6 +49,11 @@ class Batch:
         self._calling: asyncio.Task[None] | None = None
 
     @property
+    def calling(self) -> asyncio.Task[None] | None:
+        """The call, once it has begun."""
+        return self._calling
+
+    @property
     def room(self) -> int:
         """How many more runs it takes."""
         max_runs = 0 if self.task.batch is None or self._closed else self.task.batch.size
@@ -68,7 +76,7 @@ class Batch:
 
     async def share(self, run: SharingRun, item: Any, starts: Callable[[], None]) -> Any:
         """Add a run's item, and wait for its part of the result. `starts` is called when the call begins."""
-        share = self._shares[run] = _Share(item, starts)
+        share = self._shares[run] = _Share(item, starts, traces.current_span())
         self._call_if_complete()
         return await share.part
 
@@ -91,7 +99,9 @@ class Batch:
             share.starts()
         log = begin_together(run.log for run in self._shares)
         try:
-            found = parts(self.task.name, await self._call([share.item for share in shares]), len(shares))
+            with traces.calling(self.task.name, [share.span for share in shares]):
+                value = await self._call([share.item for share in shares])
+            found = parts(self.task.name, value, len(shares))
         except BaseException as error:  # noqa: BLE001  # whatever user code raises ends these jobs, never the worker
             found = [error] * len(shares)
         if log is not None:
@@ -103,9 +113,10 @@ class Batch:
 class _Share:
     """The item of one run, and its part of the result."""
 
-    def __init__(self, item: Any, starts: Callable[[], None]) -> None:
+    def __init__(self, item: Any, starts: Callable[[], None], span: SpanContext | None) -> None:
         self.item = item
         self.starts = starts
+        self.span = span
         self.part: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def give(self, part: Any) -> None:

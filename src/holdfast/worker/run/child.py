@@ -91,8 +91,10 @@ class Line:
         asyncio.run_coroutine_threadsafe(self._end(message, context), self.loop).result()
 
     async def _end(self, message: Done | Broken, context: Context | None) -> None:
-        if context is not None and (note := context.progress_note()) is not None:
-            await self.note(note)
+        if context is not None:
+            if (note := context.progress_note()) is not None:
+                await self.note(note)
+            await context.finish_stream()
         while self._waiting:
             await asyncio.wait(list(self._waiting.values()))
         self._writer.write(frame(message))

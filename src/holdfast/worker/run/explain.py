@@ -15,7 +15,7 @@ from ...core.clock import Clock, micros
 from ...core.errors import InvalidJob, ProcessFailed
 from ...core.lifecycle import Outcome
 from ...core.retry import Backoff
-from ...core.validation import checked_seconds
+from ...core.validation import checked_seconds, type_name
 from ...tasks.context import Discard, Retry, Snooze
 from ...tasks.durable_steps import StepResultLost, Suspended
 from ...views import job_view
@@ -66,14 +66,15 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
     if (suspended := _suspended(error)) is not None:
         delay, waiting_for = suspended.delay, suspended.waiting_for
         return Outcome.snoozed(delay) if waiting_for is None else Outcome.suspended(waiting_for, delay)
+    kind = type_name(error)
     if isinstance(error, StepResultLost):
-        return Outcome.dead(str(error))
+        return Outcome.dead(str(error), error_type=kind)
     if isinstance(error, Snooze):
         return Outcome.snoozed(_seconds_until(error.until, clock))
     if isinstance(error, Discard):
-        return Outcome.dead(f"Discard: {error}")
+        return Outcome.dead(f"Discard: {error}", error_type=kind)
     if isinstance(error, Retry):
-        return Outcome.failed(f"Retry: {error}", None, error.after)
+        return Outcome.failed(f"Retry: {error}", None, error.after, error_type=kind)
     text, trace = describe(error)
     if isinstance(error, ProcessFailed):
         text, trace = str(error), None
@@ -83,7 +84,7 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
         None if task is None or record.retry is not None else task.retry
     )  # the call's retry rule takes precedence over the task's
     if rule is None or isinstance(rule, Backoff):
-        return Outcome.failed(text, trace)
+        return Outcome.failed(text, trace, error_type=kind)
     try:
         delay = rule(error, record.attempt)
         delay = None if delay is None else checked_seconds(delay, "the delay from a retry rule")
@@ -93,8 +94,11 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
             record.id,
             record.task,
         )
-        return Outcome.failed(f"{text} (and the retry rule of its task raised {type(broken).__name__})", trace)
-    return Outcome.dead(text, trace) if delay is None else Outcome.failed(text, trace, delay)
+        text += f" (and the retry rule of its task raised {type(broken).__name__})"
+        return Outcome.failed(text, trace, error_type=kind)
+    if delay is None:
+        return Outcome.dead(text, trace, error_type=kind)
+    return Outcome.failed(text, trace, delay, error_type=kind)
 
 
 def report(hooks: Sequence[ErrorHook], error: BaseException, record: Record) -> None:
@@ -133,7 +137,7 @@ def describe(error: BaseException) -> tuple[str, str]:
     try:
         # Without the worker's own frames: start at the task's.
         frames = error.__traceback__
-        while frames is not None and frames.tb_next is not None and _own(frames.tb_frame.f_code.co_filename):
+        while frames is not None and frames.tb_next is not None and is_own(frames.tb_frame.f_code.co_filename):
             frames = frames.tb_next
         trace = "".join(traceback.format_exception(type(error), error, frames))
     except Exception:  # noqa: BLE001  # a frame, a cause or a repr raised
@@ -141,7 +145,8 @@ def describe(error: BaseException) -> tuple[str, str]:
     return text, trace
 
 
-def _own(file: str) -> bool:
+def is_own(file: str) -> bool:
+    """Whether a file contains the code that calls tasks."""
     return file.startswith(_OWN_FOLDERS) or file in _OTHERS
 
 

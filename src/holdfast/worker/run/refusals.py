@@ -37,7 +37,7 @@ class Refusals:
         self._warned[task] = now
         logger.warning(
             "this worker refused job %s of task %r, and %d claims of this task since the last warning: %s; refused jobs"
-            " are delayed uncharged until a worker accepts them, and dead after %g s: deploy their code to the workers"
+            " use no attempt, are tried again later, and are dead after %g s: deploy their code to the workers"
             " of queue %r, declare a former name with aliases=, or run `holdfast move`",
             record.id,
             task,

@@ -12,13 +12,16 @@ from .ahead import Ahead
 from .batch import Batch
 from .run_log import RunLog
 
+TIMED = ("timeout", "stall", "deadline")
+"""Reasons to stop a run whose time is over."""
+
 
 class Run:
-    """One claim while it runs. `why` it was asked to stop: cancel, timeout, lost or release; None: not asked."""
+    """One claim while it runs. `why` it was asked to stop: cancel, release, lost or one of TIMED; None: not asked."""
 
     __slots__ = (
-        "ahead", "batch", "began", "begun", "context", "in_thread", "key", "last_notes", "log", "ran", "record",
-        "runner", "timer", "took", "why",
+        "active_at", "ahead", "batch", "began", "begun", "context", "in_thread", "key", "last_notes", "log", "ran",
+        "record", "runner", "stack", "thread", "timers", "took", "why",
     )  # fmt: skip
 
     def __init__(self, record: Record, began: float | None = None) -> None:
@@ -27,7 +30,14 @@ class Run:
         """When it was claimed (or started, if it waited for a thread), in seconds of the monotonic clock."""
         self.key = (record.id, record.fence)
         self.runner: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.timers: dict[str, asyncio.TimerHandle] | None = None
+        """By the reason for which each of them stops the run."""
+        self.active_at = 0.0
+        """When it last wrote a note (progress, output, checkpoint, …), by the loop's clock."""
+        self.thread: int | None = None
+        """The thread in which its function runs now."""
+        self.stack: str | None = None
+        """Where it was when its time was over."""
         self.context: Context | None = None
         self.batch: Batch | None = None
         """The batch of a batch task, whose runs share one call."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...core.clock import Clock
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class RunLogs:
     """Begins the logs of a worker's runs, with the settings as they are then."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, write_note: Callable[[Note], Awaitable[bool]]) -> None:
         self.session = session
+        self.write_note = write_note
         self.loop = asyncio.get_running_loop()
 
     def begin(self, record: Record, task: Task[..., Any]) -> RunLog | None:
@@ -75,7 +76,7 @@ class RunLog:
         return () if self._writer is None else [self._note(output=piece) for piece in self._writer.end()]
 
     def _write(self, **fields: Any) -> Awaitable[bool]:
-        return self._logs.session.commit.note(self._note(**fields))
+        return self._logs.write_note(self._note(**fields))
 
     def _note(self, **fields: Any) -> Note:
         record = self._record

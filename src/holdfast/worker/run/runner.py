@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 from ...core import internal as extra
 from ...core.errors import ProcessFailed
 from ...core.job import Record
-from ...core.lifecycle import Outcome
+from ...core.lifecycle import Outcome, deadline_error, time_left
+from ...core.operations import Note
 from ...observe.job_fields import run_for
 from ...tasks.batch import item_of
 from ...tasks.binding import bind
 from ...tasks.context import Context
 from ...tasks.task import IN_CHILDREN
-from . import explain
+from . import explain, stacks
 from .ahead import NotStarted
 from .injection import WorkerScope, injected
 from .isolated import Address, Children, Encoded
 from .refusals import Refusals
-from .run import Run
+from .run import TIMED, Run
 from .run_log import RunLogs
 from .thread import Threads
 
@@ -50,6 +51,7 @@ class Runner:
         *,
         threads: Threads,
         new_context: Callable[[Record], Context],
+        write_note: Callable[[Note], Awaitable[bool]],
         with_results: Callable[[Record], Awaitable[bytes]],
         address: Callable[[], Address],
         isolate_quarantined: bool = False,
@@ -67,7 +69,7 @@ class Runner:
         if isolate_quarantined or any(task.run_in in IN_CHILDREN for task in registry.tasks.values()):
             self._children.find_app()
         self._new_context = new_context
-        self._logs = RunLogs(session)
+        self._logs = RunLogs(session, write_note)
         self._worker_scope = WorkerScope()
 
     async def close(self) -> None:
@@ -128,9 +130,9 @@ class Runner:
             return self._explain_or_fail(run, error)
         finally:
             self._announce(run)
-            if run.timer is not None:
-                run.timer.cancel()
-        if run.why == "timeout":
+            for timer in (run.timers or {}).values():
+                timer.cancel()
+        if run.why in TIMED:
             return self._timed_out(run, task)
         if run.context is not None and run.context.saw_cancelled and run.why in ("cancel", "release"):
             # It saw the stop request and returned: that is an interruption, not a result.
@@ -145,17 +147,42 @@ class Runner:
             run.ahead.announce()
 
     def _start(self, run: Run, task: Task[..., Any]) -> None:
-        """The task's code is about to run (or has begun to, if it waited for a thread): start its timeout."""
+        """The task's code is about to run (or has begun to, if it waited for a thread): start its timers."""
         if run.ran:
             return
         timeout = run.record.timeout or task.options.timeout
         if run.ahead is not None and run.ahead.began is not None:
             run.began = run.ahead.began
             timeout = timeout and timeout - (self._session.clock.monotonic() - run.began)
-        if timeout is not None:
-            run.timer = self._loop.call_later(timeout, run.stop, "timeout")
+        stall = _stall_timeout(run.record, task)
+        if timeout is not None or stall is not None or run.record.extra is not None:
+            self._set_timers(run, timeout, stall)
         self._events.started(run.record)
         run.ran = True
+
+    def _set_timers(self, run: Run, timeout: float | None, stall: float | None) -> None:
+        run.timers = timers = {}
+        if timeout is not None:
+            timers["timeout"] = self._loop.call_later(timeout, self._time_out, run, "timeout")
+        if stall is not None:
+            run.active_at = self._loop.time()
+            timers["stall"] = self._loop.call_later(stall, self._check_activity, run, stall)
+        if (left := time_left(run.record)) is not None:  # from the claim, by the store's clock
+            passed = 0.0 if run.began is None else self._session.clock.monotonic() - run.began
+            timers["deadline"] = self._loop.call_later(max(0.0, left - passed), self._time_out, run, "deadline")
+
+    def _check_activity(self, run: Run, stall: float) -> None:
+        """Stop a run that has written nothing for `stall` seconds; else look again when it could be."""
+        left = run.active_at + stall - self._loop.time()
+        if left <= 0:
+            self._time_out(run, "stall")
+        elif run.timers is not None:
+            run.timers["stall"] = self._loop.call_later(left, self._check_activity, run, stall)
+
+    def _time_out(self, run: Run, why: str) -> None:
+        if run.why is None:
+            run.stack = stacks.of_run(run)
+        run.stop(why)
 
     def call_together(self, task: Task[..., Any], items: list[Any]) -> Awaitable[Any]:
         """The one call of a batch."""
@@ -199,7 +226,8 @@ class Runner:
             return self._explain(run, error)
         except Exception as broken:  # a broken exception class, hook or retry rule of the user
             logger.exception(
-                "job %s (task %r): its exception, hook or retry rule raised an error: correct it; this attempt fails",
+                "job %s (task %r): the exception that it raised is itself broken, as the error below shows; this"
+                " attempt fails",
                 run.record.id,
                 run.record.task,
             )
@@ -211,7 +239,7 @@ class Runner:
         """The outcome for an exception, depending on why the run was asked to stop."""
         record = run.record
         task = self._registry.tasks.get(record.task)
-        if run.why == "timeout" and task is not None:
+        if run.why in TIMED and task is not None:
             return self._timed_out(run, task, error)
         if run.why == "cancel":
             return Outcome.cancelled()
@@ -231,12 +259,27 @@ class Runner:
         return outcome
 
     def _timed_out(self, run: Run, task: Task[..., Any], error: BaseException | None = None) -> Outcome:
-        late = TimeoutError(f"ran longer than its timeout of {run.record.timeout or task.options.timeout:g} s")
+        record = run.record
+        if run.why == "deadline":
+            late = TimeoutError(deadline_error(record))
+        elif run.why == "stall":
+            quiet = _stall_timeout(record, task)
+            late = TimeoutError(f"no progress, output or checkpoint for {quiet:g} s (stall_timeout)")
+        else:
+            late = TimeoutError(f"ran longer than its timeout of {record.timeout or task.options.timeout:g} s")
         late.__cause__ = error
-        explain.report(self._hooks.on_error, late, run.record)
-        interrupted = error is not None and task.run_in == "loop" and not task.built_in
-        trace = explain.describe(error)[1] if error is not None and interrupted else None
-        return Outcome.failed(f"TimeoutError: {late}", trace)
+        explain.report(self._hooks.on_error, late, record)
+        trace = None if task.built_in else run.stack
+        if trace is None and error is not None and task.run_in == "loop" and not task.built_in:
+            trace = explain.describe(error)[1]
+        if run.why == "deadline":
+            return Outcome.dead(f"TimeoutError: {late}", trace, error_type="TimeoutError")
+        return Outcome.failed(f"TimeoutError: {late}", trace, error_type="TimeoutError")
+
+
+def _stall_timeout(record: Record, task: Task[..., Any]) -> float | None:
+    own = None if record.extra is None else extra.read(record.extra).stall_timeout
+    return own or task.options.stall_timeout
 
 
 def _decoded(task: Task[..., Any], data: bytes | None) -> Any:

@@ -66,6 +66,10 @@ class Threads:
             self._threads.append(thread)
         self._calls.put(call)
 
+    def resize(self, count: int) -> None:
+        """Start up to so many threads; those beyond it stay, without calls."""
+        self._count = count
+
     def close(self) -> None:
         """Accept no more calls; running threads are not waited for."""
         self._closed = True
@@ -89,6 +93,8 @@ class Threads:
             error = NotStarted()
         elif not future.cancelled():
             began = self._clock.monotonic()
+            if run is not None:
+                run.thread = threading.get_ident()
             try:
                 value = context.run(fn, *args, **kwargs)
             except (StopIteration, GeneratorExit) as raised:
@@ -100,6 +106,7 @@ class Threads:
             except BaseException as raised:  # noqa: BLE001  # whatever user code raises ends that one job
                 error = raised
             if run is not None:
+                run.thread = None
                 run.took = self._clock.monotonic() - began
         self._ended.append((future, value, error))
         del call, future, run, context, fn, args, kwargs, value, error  # a traceback has this frame: no cycles

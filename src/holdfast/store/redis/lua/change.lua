@@ -1,7 +1,8 @@
 -- CHANGE: an operator's change of one job, made only if state and fence are as expected.
 -- Each is a ChangeMessage. A patch has letters of a mutable, `drop` with letters to clear, and state, delay, keep (false:
--- for ever), key_keep, waiting_for (false: nothing), meta, fingerprint, record_end, handled, and the indexes of result,
--- progress, extra, payload and task (both as MessagePack) and checkpoint (0: none). Answers with one 1 or 0 each.
+-- for ever), key_keep, waiting_for (false: nothing), meta, fingerprint, record_end, handled, queue, priority, and the
+-- indexes of result, progress, extra, payload and task (both as MessagePack) and checkpoint (0: none). Answers with one
+-- 1 or 0 each.
 
 local PLAIN = {
   MUTABLE.attempt, MUTABLE.reset_count, MUTABLE.quarantined, MUTABLE.crashes, MUTABLE.cancel, MUTABLE.error, MUTABLE.traceback, MUTABLE.history,
@@ -54,11 +55,11 @@ local function patch_beside(id, seq, key, body, mutable, patch, its_key)
   if patch.payload then
     local from, to = payload_of(body)
     gather('HSET', key, seq, string.sub(body, 1, from - 1) .. ARGV[patch.payload] .. string.sub(body, to))
-    local known = its_key and call('HGET', P .. 'keys', its_key)
+    local known = its_key and patch.fingerprint and call('HGET', P .. 'keys', its_key)
     if known then
       local its_id, _, made_at = unpack_key(known)
       if its_id and its_id == id then
-        gather('HSET', P .. 'keys', its_key, pack_key(id, patch.fingerprint or '', made_at))
+        gather('HSET', P .. 'keys', its_key, pack_key(id, patch.fingerprint, made_at))
       end
     end
   end
@@ -116,6 +117,13 @@ local function change_one(wanted)
     forget(seq, id, queue, mutable)
     record_transition(id, STATE.deleted)
     return 1, limit_key, queue
+  end
+  if patch.queue or patch.priority then
+    body = with_place(body, patch.queue, patch.priority)
+    gather('HSET', key, seq, body)
+    count(TOTAL, queue, -1)
+    queue = patch.queue or queue
+    count(TOTAL, queue, 1)
   end
   local stays_deferred = state == STATE.deferred and not patch.state and patch.waiting_for == nil
   if not stays_deferred then

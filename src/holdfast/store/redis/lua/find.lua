@@ -78,8 +78,11 @@ local function known_sets()
       add('held:' .. holder, 'number')
     end
   end
-  if states[STATE.dead] or states[STATE.cancelled] then
-    add(UNSUCCESSFUL, 'number')
+  for state in pairs(TERMINAL) do
+    if states[state] then -- not succeeded: see above
+      add(UNSUCCESSFUL, 'number')
+      break
+    end
   end
   local queues = want.queue and { want.queue } or {}
   if not want.queue then

@@ -109,6 +109,19 @@ local function with_task(body, task)
   return string.sub(body, 1, from - 1) .. task .. string.sub(body, to)
 end
 
+-- The body with another queue or priority; nil: the same.
+local function with_place(body, queue, priority)
+  if priority then
+    body = string.sub(body, 1, BODY.priority - 1) .. struct.pack('>i2', priority) .. string.sub(body, BODY.priority + 2)
+  end
+  if queue then
+    local _, from = word_at(body, BODY.words)
+    local _, to = word_at(body, from)
+    body = string.sub(body, 1, from - 1) .. word(queue) .. string.sub(body, to)
+  end
+  return body
+end
+
 -- The limit key as a text, "running,interval,burst,weight,name"; nil where there is none.
 local function limit_key_of(body)
   if string.byte(body) == BODY.limited then

@@ -1,11 +1,11 @@
 -- NOTE: progress, checkpoint, output and meta of a running job, guarded by its fence.
 -- Each is a NoteMessage. Answers with one 1 or 0 each.
 
--- Output is a sorted set of pieces by position; each begins with position, fence and at.
+-- Output, and the stream, is a sorted set of pieces by position; each begins with position, fence and at.
 
 -- Append a piece of output, unless it is stored already, and remove the oldest pieces beyond `keep` bytes.
 local function print_behind(seq, fence, output)
-  local key, at, data = P .. 'output:' .. seq, output.at, ARGV[output.data]
+  local key, at, data = P .. (output.stream and 'stream:' or 'output:') .. seq, output.at, ARGV[output.data]
   local position = at
   local last = call('ZREVRANGE', key, 0, 0)[1]
   if last then
@@ -58,6 +58,9 @@ local function note(notes)
       if noted.output then
         mutable.printed = 1
         print_behind(seq, mutable.fence, noted.output)
+      end
+      if noted.notify then
+        notified['note/' .. noted.notify] = true
       end
       if noted.rest and mutable.limit_key then
         call('ZADD', P .. 'limit_key-rest', 'GT', text(now + noted.rest), mutable.limit_key)

@@ -1,11 +1,11 @@
--- OUTPUT: the output of a job. ARGV is OutputArguments. Answers with pieces, each with position, fence and at in
+-- OUTPUT: the output or the stream of a job. ARGV is OutputArguments. Answers with pieces, each with position, fence and at in
 -- front of its data.
 
 local seq = call('HGET', P .. 'ids', ARGV[PRINTED.id])
 if not seq then
   return {}
 end
-local key = P .. 'output:' .. string.match(seq, '^%d+')
+local key = P .. ARGV[PRINTED.kind] .. ':' .. string.match(seq, '^%d+')
 local position, limit = tonumber(ARGV[PRINTED.position]), tonumber(ARGV[PRINTED.limit])
 local answer, size = {}, 0
 local from = '-inf'

@@ -1,5 +1,7 @@
 -- OWNER: whether the job that has a key has not ended; with `waiting`: whether it has not begun either.
 
+local ENDED = TERMINAL_STATES
+
 local function is_unfinished(id, waiting)
   local known = call('HGET', P .. 'ids', id)
   if not known then
@@ -9,6 +11,5 @@ local function is_unfinished(id, waiting)
   local kept = call('HGET', chunk_of(seq), seq .. '~')
   local ok, mutable = pcall(cmsgpack.unpack, kept or '')
   local state = ok and type(mutable) == 'table' and mutable.state
-  local over = state == STATE.succeeded or state == STATE.dead or state == STATE.cancelled
-  return not (over or (waiting and state == STATE.running))
+  return not (ENDED[state] or (waiting and state == STATE.running))
 end

@@ -67,7 +67,7 @@ local function forget(seq, id, queue, mutable)
   gather('HDEL', key, seq .. '^')
   gather('HDEL', P .. 'ids', id)
   if mutable and mutable.printed then
-    call('DEL', P .. 'output:' .. seq)
+    call('DEL', P .. 'output:' .. seq, P .. 'stream:' .. seq)
   end
   if mutable and mutable.waiting_for then
     wait_for(mutable, seq, nil)

@@ -22,14 +22,50 @@ local function record_transition(id, state)
   end
 end
 
--- Count claims that ended; times are sums in microseconds.
-local function record_ends(queue, outcome, number, waited, ran)
-  local place = outcome .. ':' .. queue
+-- The bucket of a duration in microseconds, from 1: one more than in core/histogram.py.
+local function duration_bucket(duration)
+  local _, bits = math.frexp(duration / MILLISECOND)
+  return bits < 1 and 1 or bits < BUCKETS and bits + 1 or BUCKETS
+end
+
+-- The sums over the claims of this queue and task that end now with this outcome.
+local function end_sums_of(queue, task, outcome)
+  local place = outcome .. ':' .. #queue .. ':' .. queue .. task
   local sums = end_sums[place]
   if not sums then
-    end_sums[place] = { number, waited, ran }
-  else
-    sums.number, sums.waited, sums.ran = sums.number + number, sums.waited + waited, sums.ran + ran
+    sums = { 0, 0, 0, {}, {} }
+    end_sums[place] = sums
+  end
+  return sums
+end
+
+-- Count a claim that ends.
+local function record_end(sums, waited, ran, run_bucket)
+  local waits, runs, wait_bucket = sums.waits, sums.runs, duration_bucket(waited)
+  sums.number, sums.waited, sums.ran = sums.number + 1, sums.waited + waited, sums.ran + ran
+  waits[wait_bucket] = (waits[wait_bucket] or 0) + 1
+  runs[run_bucket] = (runs[run_bucket] or 0) + 1
+end
+
+local function plus(number, other)
+  return type(other) == 'number' and number + other or number
+end
+
+-- Add stored sums. What cannot be read counts nothing: an error here would leave the script half done.
+local function add_sums(sums, stored)
+  local ok, before = pcall(cmsgpack.unpack, stored)
+  if not ok or type(before) ~= 'table' then
+    return
+  end
+  sums.number, sums.waited = plus(sums.number, before.number), plus(sums.waited, before.waited)
+  sums.ran = plus(sums.ran, before.ran)
+  for _, pair in ipairs({ { sums.waits, before.waits or false }, { sums.runs, before.runs or false } }) do
+    local counts, others = unpack(pair)
+    if type(others) == 'table' then
+      for place, number in pairs(others) do
+        counts[place] = plus(counts[place] or 0, number)
+      end
+    end
   end
 end
 
@@ -46,12 +82,14 @@ local function write_transitions()
     local hour, minute = text(math.floor(now / HOUR)), text(math.floor(now % HOUR / MINUTE))
     local key = P .. 'minutes:' .. hour
     for place, sums in pairs(end_sums) do
-      local field = ':' .. minute .. ':' .. place
-      if raise(key, MINUTE_OF.count .. field, sums.number) == sums.number then
+      local field = minute .. ':' .. place
+      local stored = call('HGET', key, field)
+      if stored then
+        add_sums(sums, stored)
+      else
         call('ZADD', P .. 'hours', hour, hour)
       end
-      raise(key, MINUTE_OF.waited .. field, text(sums.waited))
-      raise(key, MINUTE_OF.ran .. field, text(sums.ran))
+      call('HSET', key, field, cmsgpack.pack(sums))
     end
   end
 end

@@ -65,7 +65,7 @@ local function succeeded_mutable(kept, e)
   local known = alike[rest]
   if not known then
     local mutable = mutable_of(string.char(entries - (limit_key and 2 or 1)) .. rest)
-    known = { mutable = mutable, held = bucket('SREM', P .. 'held:' .. (mutable.holder or '')), ends = 0, waited = 0 }
+    known = { mutable = mutable, held = bucket('SREM', P .. 'held:' .. (mutable.holder or '')), ends = 0, sums = {} }
     known.fits = mutable.state == STATE.running and not (mutable.cancel or mutable.result or mutable.nonce or mutable.error)
       and not (mutable.traceback or mutable.crashes or mutable.quarantined or mutable.waiting_for or mutable.limit_key)
     alike[rest] = known
@@ -89,8 +89,18 @@ local function succeeded_mutable(kept, e)
     known.with_result = string.char(size + 2) .. string.sub(packed, 2) .. PACKED.nonce
     known.without = string.char(size + 1) .. string.sub(packed, 2) .. PACKED.nonce
   end
+  if known.ends == 0 then
+    known.ran = math.max(0, now - mutable.started_at)
+    known.run_bucket = duration_bucket(known.ran)
+  end
   known.ends = known.ends + 1
-  known.waited = known.waited + math.max(0, mutable.started_at - struct.unpack('>I8', kept, FRONT.due_number))
+  local sums = known.sums[e.task]
+  if not sums then
+    sums = end_sums_of(mutable.queue, ARGV[e.task], 'succeeded')
+    known.sums[e.task] = sums
+  end
+  local waited = math.max(0, mutable.started_at - struct.unpack('>I8', kept, FRONT.due_number))
+  record_end(sums, waited, known.ran, known.run_bucket)
   known.held[#known.held + 1] = e.seq
   if limit_key then
     leave(limit_key, mutable.queue)
@@ -114,7 +124,8 @@ local function settle_one(e, mutable)
   end
   count(STATE.running, queue, -1)
   local waited = math.max(0, mutable.started_at - (mutable.due or mutable.started_at))
-  record_ends(queue, outcome or 'succeeded', 1, waited, math.max(0, now - mutable.started_at))
+  local ran = math.max(0, now - mutable.started_at)
+  record_end(end_sums_of(queue, ARGV[e.task], outcome or 'succeeded'), waited, ran, duration_bucket(ran))
   mutable.due, mutable.limit_key = nil, nil
   mutable.attempt, mutable.quarantined, mutable.crashes, mutable.cancel, mutable.nonce = e.attempt, e.quarantined, e.crashes, nil, nonce
   mutable.result, mutable.error, mutable.traceback = e.result and ARGV[e.result], e.error, e.traceback
@@ -211,8 +222,6 @@ local function settle(ends)
     if known.ends > 0 then
       count(STATE.running, known.mutable.queue, -known.ends)
       count(STATE.succeeded, known.mutable.queue, known.ends)
-      local ran = math.max(0, now - known.mutable.started_at)
-      record_ends(known.mutable.queue, 'succeeded', known.ends, known.waited, known.ends * ran)
     end
   end
   flush()

@@ -57,12 +57,12 @@ CREATE TABLE holdfast_job (
 
 -- Ready jobs, in the order of claims; quarantined jobs separately.
 CREATE INDEX holdfast_ready ON holdfast_job (queue, quarantined, priority, run_at, seq) WHERE state = 'queued';
--- Jobs that become ready at a time.
-CREATE INDEX holdfast_due ON holdfast_job (queue, run_at, seq) WHERE state IN ('scheduled', 'failed');
+-- Jobs that become ready at a time; with the state, so that counting and listing read no job.
+CREATE INDEX holdfast_due ON holdfast_job (queue, run_at, seq, state) WHERE state IN ('scheduled', 'failed');
 -- Running jobs by holder.
 CREATE INDEX holdfast_running ON holdfast_job (holder) WHERE state = 'running';
--- Dead and cancelled jobs, newest last.
-CREATE INDEX holdfast_unsuccessful ON holdfast_job (state, seq) WHERE state IN ('dead', 'cancelled');
+-- Dead and cancelled jobs, newest last; with the queue, so that listing those of a queue reads no other job.
+CREATE INDEX holdfast_unsuccessful ON holdfast_job (state, seq, queue) WHERE state IN ('dead', 'cancelled');
 -- Ended jobs by the end of their retention.
 CREATE INDEX holdfast_expiry ON holdfast_job (expires_at) WHERE expires_at IS NOT NULL;
 -- Jobs that wait for something, newest last.
@@ -84,14 +84,15 @@ BEGIN
     DELETE FROM holdfast_payload WHERE seq = old.seq;
 END;
 
--- The output of jobs, in pieces, the newest kept within a limit; removed with its job.
+-- The output and the streams of jobs, in pieces, the newest of each kept within a limit; removed with the job.
 CREATE TABLE holdfast_output (
     seq INTEGER NOT NULL,       -- the job's
+    stream INTEGER NOT NULL,    -- whether it belongs to the job's stream
     position INTEGER NOT NULL,  -- in bytes over all claims of the job
     fence INTEGER NOT NULL,     -- of the claim that wrote it
     at INTEGER NOT NULL,        -- in bytes since the beginning of that claim's output
     data BLOB NOT NULL,
-    PRIMARY KEY (seq, position)
+    PRIMARY KEY (seq, stream, position)
 );
 CREATE TRIGGER holdfast_output_gone AFTER DELETE ON holdfast_job
 BEGIN
@@ -125,7 +126,7 @@ CREATE TABLE holdfast_holder (
     expires INTEGER NOT NULL,
     boot_id TEXT NOT NULL,
     seen_at INTEGER NOT NULL,   -- the wall clock at the last heartbeat, for display
-    cancel_requests INTEGER NOT NULL DEFAULT 0  -- how often the cancellation of a job was requested while it ran here
+    requests INTEGER NOT NULL DEFAULT 0  -- to cancel a job that ran here, or to the worker itself
 );
 
 -- Config, pauses, schedules: small JSON values with a version for compare-and-set.
@@ -165,9 +166,12 @@ CREATE TABLE holdfast_transition (
 CREATE TABLE holdfast_minute (
     at INTEGER NOT NULL,        -- the beginning of the minute
     queue TEXT NOT NULL,
+    task TEXT NOT NULL,
     outcome TEXT NOT NULL,
     count INTEGER NOT NULL,
     waited INTEGER NOT NULL,    -- microseconds, added up
     ran INTEGER NOT NULL,
-    PRIMARY KEY (at, queue, outcome)
+    waits BLOB NOT NULL,        -- MessagePack: how many waited how long, by bucket (core/histogram.py)
+    runs BLOB NOT NULL,
+    PRIMARY KEY (at, queue, task, outcome)
 ) WITHOUT ROWID;

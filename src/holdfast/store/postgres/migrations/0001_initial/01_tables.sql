@@ -97,14 +97,15 @@ CREATE INDEX ended_expiry ON holdfast.ended (expires_at) WHERE expires_at IS NOT
 CREATE INDEX ended_unsuccessful ON holdfast.ended (state, seq) WHERE state IN ('dead', 'cancelled');
 CREATE INDEX ended_waiting_for ON holdfast.ended (waiting_for, seq) WHERE waiting_for IS NOT NULL;
 
--- The output of jobs, in pieces, the newest kept within a limit; removed with its job.
+-- The output and the streams of jobs, in pieces, the newest of each kept within a limit; removed with the job.
 CREATE TABLE holdfast.output (
     seq bigint NOT NULL,                -- the job's
+    stream boolean NOT NULL,            -- whether it belongs to the job's stream
     position bigint NOT NULL,           -- in bytes over all claims of the job
     fence bigint NOT NULL,              -- of the claim that wrote it
     at bigint NOT NULL,                 -- in bytes since the beginning of that claim's output
     data bytea NOT NULL,
-    PRIMARY KEY (seq, position)
+    PRIMARY KEY (seq, stream, position)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
 -- Idempotency keys; they outlive their jobs.

@@ -3,7 +3,7 @@
 -- NOTIFY makes its transaction wait for others that notify, so it is not sent without need: a listener holds an
 -- advisory lock (shared, of its session), and a sender tries that lock first.
 -- The second number of the lock is the kind of hint: 1 for the jobs of a queue, 2 for the end of a job, 3 for a request
--- to cancel a running job of a holder.
+-- to cancel a running job of a holder, 4 for notes (progress and streams) of a job.
 
 CREATE FUNCTION holdfast.lock_class() RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT hashtext('holdfast.')
@@ -21,9 +21,9 @@ COMMENT ON FUNCTION holdfast.has_listener(integer) IS 'Whether a process listens
 CREATE FUNCTION holdfast.topic(name text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT left(encode(sha256(convert_to(name, 'UTF8')), 'hex'), 8)
 $$;
-COMMENT ON FUNCTION holdfast.topic(text) IS 'The short form in which hints name queue/NAME, job/ID and holder/ID.';
+COMMENT ON FUNCTION holdfast.topic(text) IS 'The short form in which hints name queue/NAME, job/ID, holder/ID and note/ID.';
 
-CREATE FUNCTION holdfast.hint(queues text[], jobs text[], holders text[], with_hint boolean) RETURNS text
+CREATE FUNCTION holdfast.hint(queues text[], jobs text[], holders text[], noted text[], with_hint boolean) RETURNS text
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     names text[] := '{}';
@@ -45,6 +45,10 @@ BEGIN
         hint_text := concat_ws(',', hint_text,
             (SELECT string_agg(holdfast.topic('holder/' || h), ',') FROM unnest(holders[:300]) AS h));
     END IF;
+    IF noted <> '{}' THEN -- of a batch, which has no holders
+        hint_text := concat_ws(',', hint_text,
+            (SELECT string_agg(holdfast.topic('note/' || n), ',') FROM unnest(noted[:300]) AS n));
+    END IF;
     IF hint_text IS NULL THEN
         RETURN NULL;
     END IF;
@@ -53,4 +57,4 @@ BEGIN
     END IF;
     RETURN hint_text;
 END $$;
-COMMENT ON FUNCTION holdfast.hint(text[], text[], text[], boolean) IS 'Notify listeners, when the transaction commits, of what may have changed.';
+COMMENT ON FUNCTION holdfast.hint(text[], text[], text[], text[], boolean) IS 'Notify listeners, when the transaction commits, of what may have changed.';

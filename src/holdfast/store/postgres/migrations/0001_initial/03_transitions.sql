@@ -24,14 +24,17 @@ CREATE TABLE holdfast.transition (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX transition_xid ON holdfast.transition (xid);
 
--- Statistics of ended claims. Several rows may have the same minute, queue and outcome: add them up.
+-- Statistics of ended claims. Several rows may have the same minute, queue, task and outcome: add them up.
 CREATE TABLE holdfast.minute (
     at bigint NOT NULL,                 -- the beginning of the minute
     queue text COLLATE "C" NOT NULL,
+    task text COLLATE "C" NOT NULL,
     outcome text COLLATE "C" NOT NULL,
     count bigint NOT NULL,
     waited bigint NOT NULL,             -- microseconds, added up
     ran bigint NOT NULL,
+    waits text COLLATE "C" NOT NULL,    -- of a part: a letter per claim, A for bucket 0; else the claims of each bucket
+    runs text COLLATE "C" NOT NULL,
     part boolean NOT NULL DEFAULT true  -- of one commit; not yet added up
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX minute_at ON holdfast.minute (at);
@@ -60,6 +63,17 @@ CREATE TRIGGER count_deleted AFTER DELETE ON holdfast.ended REFERENCING OLD TABL
     FOR EACH STATEMENT EXECUTE FUNCTION holdfast.count_ended();
 CREATE TRIGGER count_updated AFTER UPDATE ON holdfast.ended REFERENCING OLD TABLE AS went NEW TABLE AS came
     FOR EACH STATEMENT EXECUTE FUNCTION holdfast.count_ended();
+
+-- The letter of a duration in microseconds: A for bucket 0 of core/histogram.py, B for bucket 1, …
+CREATE FUNCTION holdfast.letter(duration bigint) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT chr({FIRST_LETTER} + width_bucket(duration, '{{BUCKET_BOUNDS}}'::bigint[]))
+$$;
+
+-- How many of these letters there are: "0 12 3" for bucket 0, 1 and 2.
+CREATE FUNCTION holdfast.letter_counts(letters text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT regexp_replace(string_agg((length(letters) - length(replace(letters, chr({FIRST_LETTER} + b), '')))::text, ' '
+        ORDER BY b), '( 0)+$', '') FROM generate_series(0, {BUCKETS} - 1) AS b
+$$;
 
 CREATE FUNCTION holdfast.watched(now bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
     SELECT coalesce(pg_sequence_last_value('holdfast.watched_until'::regclass), 0) > now
@@ -127,11 +141,12 @@ BEGIN
         DELETE FROM holdfast.minute AS m WHERE m.ctid = ANY (ARRAY(
             SELECT x.ctid FROM holdfast.minute AS x WHERE x.part AND x.at < now - {MINUTE}
             ORDER BY x.at LIMIT 50 * max_rows FOR UPDATE SKIP LOCKED))
-        RETURNING m.at, m.queue, m.outcome, m.count, m.waited, m.ran
+        RETURNING m.at, m.queue, m.task, m.outcome, m.count, m.waited, m.ran, m.waits, m.runs
     )
-    INSERT INTO holdfast.minute (at, queue, outcome, count, waited, ran, part)
-    SELECT p.at, p.queue, p.outcome, sum(p.count), sum(p.waited), sum(p.ran), false
-    FROM parts AS p GROUP BY p.at, p.queue, p.outcome;
+    INSERT INTO holdfast.minute (at, queue, task, outcome, count, waited, ran, waits, runs, part)
+    SELECT p.at, p.queue, p.task, p.outcome, sum(p.count), sum(p.waited), sum(p.ran),
+        holdfast.letter_counts(string_agg(p.waits, '')), holdfast.letter_counts(string_agg(p.runs, '')), false
+    FROM parts AS p GROUP BY p.at, p.queue, p.task, p.outcome;
     DELETE FROM holdfast.minute AS m WHERE m.ctid = ANY (ARRAY(
         SELECT x.ctid FROM holdfast.minute AS x WHERE x.at < now - {MINUTE_STATS_KEPT}
         ORDER BY x.at LIMIT 50 * max_rows FOR UPDATE SKIP LOCKED));

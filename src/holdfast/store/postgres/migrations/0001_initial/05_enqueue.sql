@@ -98,7 +98,7 @@ BEGIN
         PERFORM holdfast.record_transition(now, ARRAY[new_id], ARRAY[became]);
     END IF;
     IF with_hint OR holdfast.has_listener(1) THEN
-        RETURN CASE WHEN with_hint THEN 'hint ' END || holdfast.hint(ARRAY[new_queue], '{}', '{}', with_hint);
+        RETURN CASE WHEN with_hint THEN 'hint ' END || holdfast.hint(ARRAY[new_queue], '{}', '{}', '{}', with_hint);
     END IF;
     RETURN NULL;
 END $$;

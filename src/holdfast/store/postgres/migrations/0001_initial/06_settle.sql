@@ -43,14 +43,17 @@ BEGIN
     RETURN ARRAY(SELECT p FROM generate_series(1, cardinality(note_seqs)) AS p WHERE p <> ALL (coalesce(written, '{}')));
 END $$;
 
--- Append a piece of output of a claim after the last kept one; remove the oldest pieces beyond the limit.
-CREATE FUNCTION holdfast.print(of_seq bigint, of_fence bigint, piece_at bigint, piece bytea, keep bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+-- Append a piece of output (or of the stream) of a claim after the last kept one; remove the oldest pieces beyond the
+-- limit.
+CREATE FUNCTION holdfast.print(
+    of_seq bigint, of_fence bigint, piece_at bigint, piece bytea, keep bigint, of_stream boolean
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     last holdfast.output%ROWTYPE;
     place bigint := piece_at;
 BEGIN
-    SELECT * INTO last FROM holdfast.output AS o WHERE o.seq = of_seq ORDER BY o.position DESC LIMIT 1;
+    SELECT * INTO last FROM holdfast.output AS o WHERE o.seq = of_seq AND o.stream = of_stream
+    ORDER BY o.position DESC LIMIT 1;
     IF FOUND AND last.fence <> of_fence THEN
         place := last.position + length(last.data) + piece_at;
     ELSIF FOUND AND piece_at >= last.at + length(last.data) THEN
@@ -58,8 +61,10 @@ BEGIN
     ELSIF FOUND THEN
         RETURN;  -- already stored
     END IF;
-    INSERT INTO holdfast.output (seq, position, fence, at, data) VALUES (of_seq, place, of_fence, piece_at, piece);
-    DELETE FROM holdfast.output AS o WHERE o.seq = of_seq AND o.position < place + length(piece) - keep
+    INSERT INTO holdfast.output (seq, stream, position, fence, at, data)
+    VALUES (of_seq, of_stream, place, of_fence, piece_at, piece);
+    DELETE FROM holdfast.output AS o
+    WHERE o.seq = of_seq AND o.stream = of_stream AND o.position < place + length(piece) - keep
         AND o.position + length(o.data) <= place + length(piece) - keep;
 END $$;
 
@@ -95,10 +100,11 @@ BEGIN
         DELETE FROM holdfast.output AS o USING gone AS g WHERE g.keep <= 0 AND o.seq = g.seq
     ), counted AS (
         -- The outcome of a claim whose job ends is the final state of the job.
-        INSERT INTO holdfast.minute (at, queue, outcome, count, waited, ran)
-        SELECT now / {MINUTE} * {MINUTE}, g.queue, coalesce(g.end_state, 'succeeded'), count(*),
-            sum(greatest(0, g.started_at - g.run_at)), sum(greatest(0, now - g.started_at))
-        FROM gone AS g GROUP BY g.queue, coalesce(g.end_state, 'succeeded')
+        INSERT INTO holdfast.minute (at, queue, task, outcome, count, waited, ran, waits, runs)
+        SELECT now / {MINUTE} * {MINUTE}, g.queue, g.task, coalesce(g.end_state, 'succeeded'), count(*),
+            sum(greatest(0, g.started_at - g.run_at)), sum(greatest(0, now - g.started_at)),
+            string_agg(holdfast.letter(g.started_at - g.run_at), ''), string_agg(holdfast.letter(now - g.started_at), '')
+        FROM gone AS g GROUP BY g.queue, g.task, coalesce(g.end_state, 'succeeded')
     ), recorded AS (
         INSERT INTO holdfast.transition (at, ids, states)
         SELECT now, array_agg(g.id ORDER BY g.place), array_agg(coalesce(g.end_state, 'succeeded') ORDER BY g.place)
@@ -167,14 +173,15 @@ BEGIN
         limit_key := j.limit_key ->> 'name';
         state := e.state;
         keep := e.keep;
-        IF j.cancel AND state NOT IN ('succeeded', 'dead', 'cancelled') THEN
+        IF j.cancel AND state NOT IN ({FINAL_STATES}) THEN
             state := 'cancelled';
             keep := e.cancelled_keep;
         END IF;
-        INSERT INTO holdfast.minute (at, queue, outcome, count, waited, ran)
-        VALUES (now / {MINUTE} * {MINUTE}, j.queue, CASE WHEN state = e.state THEN e.outcome ELSE state END, 1,
-            greatest(0, j.started_at - j.run_at), greatest(0, now - j.started_at));
-        IF state IN ('succeeded', 'dead', 'cancelled') THEN
+        INSERT INTO holdfast.minute (at, queue, task, outcome, count, waited, ran, waits, runs)
+        VALUES (now / {MINUTE} * {MINUTE}, j.queue, j.task, CASE WHEN state = e.state THEN e.outcome ELSE state END, 1,
+            greatest(0, j.started_at - j.run_at), greatest(0, now - j.started_at),
+            holdfast.letter(j.started_at - j.run_at), holdfast.letter(now - j.started_at));
+        IF state IN ({FINAL_STATES}) THEN
             job := j.id;
             became := state;
             DELETE FROM holdfast.job AS x WHERE x.seq = j.seq;

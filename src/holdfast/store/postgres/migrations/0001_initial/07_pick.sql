@@ -167,7 +167,7 @@ BEGIN
     released := holdfast.release_deferred(
         ARRAY((SELECT unnest(due) UNION SELECT unnest(seen.looks)) INTERSECT SELECT unnest(mine)), now);
     IF cardinality(released) > ask_limit OR NOT released <@ ask_queues THEN
-        PERFORM holdfast.hint(released, '{}', '{}', false); -- for the workers that can take what this claim leaves
+        PERFORM holdfast.hint(released, '{}', '{}', '{}', false); -- for the workers that can take what this claim leaves
     END IF;
     RETURN true;
 END $$;

@@ -15,7 +15,7 @@ CREATE FUNCTION holdfast.write(
     note_seqs bigint[] = NULL, note_fences bigint[] = NULL, note_tokens bigint[] = NULL, note_progress bytea[] = NULL,
     note_checkpoints bytea[] = NULL, note_saves integer[] = NULL, note_pids integer[] = NULL, note_metas text[] = NULL,
     note_rests double precision[] = NULL, out_places integer[] = NULL,
-    out_ats bigint[] = NULL, out_pieces bytea[] = NULL, out_keeps bigint[] = NULL,
+    out_ats bigint[] = NULL, out_pieces bytea[] = NULL, out_keeps bigint[] = NULL, out_streams boolean[] = NULL,
     -- settle: the plain ends, then all others
     end_ids text[] = NULL, end_seqs bigint[] = NULL, end_fences bigint[] = NULL, end_tokens bigint[] = NULL,
     end_nonces bigint[] = NULL, end_states text[] = NULL, end_attempts integer[] = NULL,
@@ -40,6 +40,7 @@ DECLARE
     answers jsonb := '{}';
     queues text[] := '{}';
     jobs text[] := '{}';
+    noted text[] := '{}';
     places bigint[];
     found jsonb;
     limit_keys text[];
@@ -79,9 +80,13 @@ BEGIN
             answers := answers || jsonb_build_object('notes', places);
         END IF;
         IF out_places IS NOT NULL THEN
-            PERFORM holdfast.print(note_seqs[o.place], note_fences[o.place], o.at, o.piece, o.keep)
-            FROM unnest(out_places, out_ats, out_pieces, out_keeps) AS o(place, at, piece, keep)
+            PERFORM holdfast.print(
+                note_seqs[o.place], note_fences[o.place], o.at, o.piece, o.keep, coalesce(o.stream, false))
+            FROM unnest(out_places, out_ats, out_pieces, out_keeps, out_streams) AS o(place, at, piece, keep, stream)
             WHERE o.place <> ALL (places);
+        END IF;
+        IF num_nonnulls(note_progress, out_streams) > 0 AND (with_hint OR holdfast.has_listener(4)) THEN
+            noted := ARRAY(SELECT j.id FROM holdfast.job AS j WHERE j.seq = ANY (note_seqs));
         END IF;
     END IF;
     IF end_seqs IS NOT NULL THEN
@@ -114,8 +119,8 @@ BEGIN
     IF limit_keys IS NOT NULL THEN
         queues := queues || holdfast.capacity_freed(limit_keys, limit_key_queues);
     END IF;
-    IF queues <> '{}' OR jobs <> '{}' THEN
-        hinted := holdfast.hint(queues, jobs, '{}', with_hint);
+    IF queues <> '{}' OR jobs <> '{}' OR noted <> '{}' THEN
+        hinted := holdfast.hint(queues, jobs, '{}', noted, with_hint);
         IF with_hint AND hinted IS NOT NULL THEN
             answers := answers || jsonb_build_object('hint', hinted);
         END IF;

@@ -26,7 +26,7 @@ _DRIVERS = frozenset(
 Connect = Callable[[], Awaitable[Any]]
 
 
-class Place(msgspec.Struct, frozen=True):
+class Address(msgspec.Struct, frozen=True):
     """One schema of one database, and how to reach it."""
 
     dsn: str
@@ -66,7 +66,7 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.schema}."
 
 
-def from_url(url: str) -> Place:
+def from_url(url: str) -> Address:
     """The address in a URL. Parameters that are not Holdfast's must be known to the driver."""
     parts = split(url)
     if parts.scheme not in SCHEMES:
@@ -79,7 +79,7 @@ def from_url(url: str) -> Place:
         raise parts.wrong("?port= must be a number")
     dsn = parts.encoded("postgresql", {name: value for name, value in options.items() if name not in OPTIONS})
     signal = _signal(options["signal"]) if options.get("signal") else None
-    return Place(dsn, options.get("schema", "holdfast"), signal, int(pool), options.get("pgbouncer") or None)
+    return Address(dsn, options.get("schema", "holdfast"), signal, int(pool), options.get("pgbouncer") or None)
 
 
 def _signal(url: str) -> str:
