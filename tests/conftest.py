@@ -167,6 +167,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if reporter is not None and session.config.option.markexpr == DAILY:
         durations.REPORT.parent.mkdir(exist_ok=True)
         durations.REPORT.write_text(json.dumps(SECONDS))
+    if reporter is not None:
+        skips.record(session.config.option.markexpr, _skipped(reporter))
     if reporter is not None and session.exitstatus == pytest.ExitCode.OK and skips.wrong(_skipped(reporter)):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -108,9 +108,22 @@ def test_every_link_leads_to_a_file_and_a_heading():
 
 
 def test_every_picture_is_shown():
-    sources = [page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))]
+    pages = (ROOT / "README.md", ROOT / "bench" / "README.md", *(ROOT / "docs").rglob("*.md"))
+    sources = [page.read_text(encoding="utf-8") for page in pages]
     pictures = [picture.name for picture in (ROOT / "docs" / "images").iterdir()]
     assert [name for name in pictures if not any(name in source for source in sources)] == []
+
+
+MAX_WORDS = 40_000
+
+
+def test_the_pages_have_at_most_40_000_words():
+    """As `wc -w` counts them, without docs/migrate, decisions and the pages for contributors."""
+    sections = ("start", "guides", "operate", "explain", "reference")
+    pages = [ROOT / "README.md", *(page for name in sections for page in (ROOT / "docs" / name).rglob("*.md"))]
+    words = {str(page.relative_to(ROOT)): len(page.read_text(encoding="utf-8").split()) for page in pages}
+    longest = sorted(words, key=words.__getitem__, reverse=True)[:10]
+    assert sum(words.values()) <= MAX_WORDS, f"shorten one of {', '.join(longest)}"
 
 
 def test_options_come_before_sync():

@@ -11,6 +11,7 @@ import holdfast.testing
 
 PUBLIC = [
     "Backoff",
+    "Chunk",
     "Claim",
     "ConfigError",
     "Context",
@@ -52,9 +53,11 @@ PUBLIC = [
     "Task",
     "UnknownTask",
     "Worker",
+    "WorkerNotFound",
     "InvalidState",
     "__version__",
     "limit",
+    "as_completed",
 ]
 
 ERRORS = {

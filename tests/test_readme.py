@@ -1,17 +1,16 @@
 """README.md: figures of the cited runs, a source for each cell of the comparison, links that work on an index."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
-from bench import report, summary
+from bench import charts, comparison, report, summary
 from tools import picture
 from tools.readme import absolute
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-MEASURED = ("idle latency, median", "jobs/s, one process")
-"""Rows of the comparison with figures of our own."""
 NOWHERE = "not measured"
 
 
@@ -19,7 +18,7 @@ def section(title: str) -> str:
     return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def comparison() -> list[list[str]]:
+def compared() -> list[list[str]]:
     lines = [line for line in section("Comparison").splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
 
@@ -30,12 +29,30 @@ def test_the_figures_are_those_of_the_cited_runs():
     assert f"{summary.text(report.RESULTS)}\n" in README
 
 
+@pytest.mark.parametrize("store", ["sqlite", "postgres", "redis", "http", "bucket", "limits"])
+def test_the_tables_are_those_of_the_cited_run_judged_by_the_targets_of_today(store):
+    begin, end = report.BEGIN.format(store=store), report.END.format(store=store)
+    shown = report.README.read_text(encoding="utf-8").partition(f"{begin}\n")[2].partition(f"\n{end}")[0]
+    cited = report.RESULTS / f"cited-{store}.json"
+    run = report.picture(store) + report.text(*report.load(cited)) if cited.exists() else "No run has been cited yet."
+    assert shown == run, f"run `python -m bench report {cited.relative_to(ROOT)}`"
+
+
+def test_the_charts_are_those_of_the_cited_runs():
+    drawn = charts.pictures(report.RESULTS)
+    kept = {path.name: path.read_text(encoding="utf-8") for path in charts.IMAGES.glob("figures*.svg")}
+    assert kept == drawn, "run `python -m bench report` with a cited run"
+    assert "](docs/images/figures.svg)" in README
+    pages = (ROOT / "bench" / "README.md").read_text(encoding="utf-8")
+    assert [name for name in drawn if name != "figures.svg" and f"](../docs/images/{name})" not in pages] == []
+
+
 def test_the_commands_are_near_the_top():
     assert README.index("`make demo`") < README.index("`make test`") < 1500
 
 
 def test_the_comparison_has_ten_rows_and_each_cell_has_a_source():
-    head, _, *rows = comparison()
+    head, _, *rows = compared()
     assert head[1:] == [
         "Holdfast", "Celery", "RQ", "Dramatiq", "Huey", "Procrastinate", "taskiq", "Oban (Python)", "Temporal",
     ]  # fmt: skip
@@ -45,15 +62,36 @@ def test_the_comparison_has_ten_rows_and_each_cell_has_a_source():
         assert [cell for cell in cells if cell != NOWHERE and not re.fullmatch(r"\[.+\]\(\S+\)", cell)] == [], name
 
 
-@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("name", comparison.ROWS)
 def test_a_figure_of_the_comparison_is_in_a_run(name):
-    (row,) = (row for row in comparison() if row[0] == name)
-    ours, *theirs = (re.match(r"\[([\d.,]+)( ms)?\]", cell) for cell in row[1:])
-    assert ours is not None
-    assert f"| {ours[1]}" in summary.text(report.RESULTS)
-    measured = (ROOT / "bench" / "README.md").read_text(encoding="utf-8").partition("## Other queues\n")[2]
-    for figure in filter(None, theirs):
-        assert re.search(rf"\| {re.escape(figure[1])}( and [\d.]+)?{figure[2] or ''}[ |]", measured), figure[0]
+    assert comparison.text(README, report.RESULTS) == README, "run `python -m bench report` with a cited run"
+    (row,) = (row for row in compared() if row[0] == name)
+    assert row[1].endswith("(#figures)")
+    measured = report.README.read_text(encoding="utf-8").partition("## Other queues\n")[2]
+    for cell in row[2:]:
+        if figure := re.fullmatch(r"\[([\d.,]+)( ms)?\]\(bench/README.md#other-queues\)", cell):
+            assert re.search(rf"\| {re.escape(figure[1])}( and [\d.]+)?{figure[2] or ''}[ |]", measured), cell
+        else:
+            assert cell == NOWHERE or re.search(r"\(bench/README.md#(redis|postgres)\)$", cell), cell
+
+
+def test_a_cited_run_fills_the_columns_of_its_queues(tmp_path):
+    figures = [
+        {"scenario": scenario, "who": who, "unit": unit, "values": [value]}
+        for scenario, unit, value in ((summary.RUN, "jobs/s", 1234.0), (summary.LATENCY, "ms", 2.5))
+        for who in ("Celery", "taskiq (streams, results)")
+    ]
+    (tmp_path / "cited-redis.json").write_text(json.dumps({"figures": figures}))
+    changed = [
+        (old, new)
+        for old, new in zip(README.splitlines(), comparison.text(README, tmp_path).splitlines(), strict=True)
+        if old != new
+    ]
+    assert [old.split("|")[1] for old, _ in changed] == list(comparison.ROWS)
+    for (_, new), cell in zip(
+        changed, ("[2.50 ms](bench/README.md#redis)", "[1,234](bench/README.md#redis)"), strict=True
+    ):
+        assert [index for index, text in enumerate(new.split("|")[2:]) if text == cell] == [1, 6]
 
 
 def test_links_of_a_distribution_are_absolute_and_lead_to_files():

@@ -91,10 +91,10 @@ def test_every_command_is_in_the_reference():
 
 
 def test_every_page_of_the_dashboard_is_opened_by_the_test_of_its_access():
-    """The overview and the jobs are opened by name, with filters."""
+    """The overview, the jobs and an incident are opened by name, with filters."""
     main = (ROOT / "src/holdfast/dashboard/static/main.js").read_text(encoding="utf-8")
     listed = main[main.index("const PAGES = [") : main.index("const KEYS = [")]
-    pages = set(re.findall(r'^  \["(\w+)"', listed, flags=re.MULTILINE)) - {"overview", "jobs"}
+    pages = set(re.findall(r'^  \["(\w+)"', listed, flags=re.MULTILINE)) - {"overview", "jobs", "incident"}
     opened = (ROOT / "tests/dashboard/test_dashboard_access.py").read_text(encoding="utf-8")
     more = opened[opened.index("MORE = (") :].partition("\n")[0]
     assert pages == set(re.findall(r"#/(\w+)", more))

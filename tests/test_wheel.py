@@ -1,4 +1,7 @@
-"""The wheel, built and installed into an empty environment with its own dependencies alone, is what a user gets."""
+"""The wheel, built and installed into an empty environment with its own dependencies alone, is what a user gets.
+
+The README and the first page are followed literally on each Python that is here.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from support import pythons
+from support.snippets import play, snippets_of
+
 pytestmark = pytest.mark.extended
 ROOT = Path(__file__).parent.parent
+FIRST_PAGE = "docs/start/first-five-minutes.md"
 
 
 def run(*command, cwd):
@@ -20,22 +27,41 @@ def run(*command, cwd):
     return done.stdout
 
 
+UV = Path(sys.executable).parent / "uv"
+
+
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
+def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    uv = Path(sys.executable).parent / "uv"
-    run(uv, "build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o", folder, cwd=ROOT)
-    run(uv, "venv", "--quiet", "--python", sys.executable, folder / "env", cwd=folder)
-    python = folder / "env" / "bin" / "python"
-    run(uv, "pip", "install", "--quiet", "--python", python, *folder.glob("*.whl"), cwd=folder)
-    return python
+    run(UV, "build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o", folder, cwd=ROOT)
+    (built,) = folder.glob("*.whl")
+    return built
 
 
-def test_the_program_at_the_top_of_the_readme_runs(installed, tmp_path):
-    program = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert program is not None
-    (tmp_path / "hello.py").write_text(program[1])
+def install(wheel, python, folder):
+    run(UV, "venv", "--quiet", "--python", python, folder / "env", cwd=folder)
+    installed = folder / "env" / "bin" / "python"
+    run(UV, "pip", "install", "--quiet", "--python", installed, wheel, cwd=folder)
+    return installed
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    return install(wheel, sys.executable, tmp_path_factory.mktemp("installed"))
+
+
+@pytest.mark.parametrize("version", ["3.11", *pythons.VERSIONS])
+def test_the_readme_and_the_first_page_can_be_followed(wheel, tmp_path, version):
+    if (python := pythons.interpreter(version)) is None:
+        pytest.skip(f"there is no Python {version} here")
+    installed = install(wheel, python, tmp_path)
+    program, *_ = snippets_of("README.md", (ROOT / "README.md").read_text())
+    (tmp_path / "hello.py").write_text(program.text)
     assert run(installed, "hello.py", cwd=tmp_path) == "3\n"
+    sessions = [page for page in snippets_of(FIRST_PAGE, (ROOT / FIRST_PAGE).read_text()) if page.language == "console"]
+    for session in filter(lambda session: session.runs, sessions):
+        play(session, tmp_path, installed.parent)
+    assert (tmp_path / "worker.log").read_text().count("job_succeeded") == 2
 
 
 def test_the_command_is_there(installed, tmp_path):

@@ -50,7 +50,8 @@ def test_whatever_can_be_awaited_has_its_blocking_form(kind, blocking):
 def test_so_has_each_part_of_the_app():
     parts = {name for name in surface(Holdfast) if isinstance(getattr(Holdfast, name), property)}
     hooks = {"around_enqueue", "around_run", "around_call", "on_error"}
-    assert parts - hooks == {"bulk", "config", "errors", "flows", "schedules", "sync", "timeseries", "webhooks"}
+    services = {"audit", "bulk", "config", "errors", "flows", "schedules", "timeseries", "webhooks", "workers"}
+    assert parts - hooks == {*services, "sync"}
     assert parts - hooks - {"sync"} <= surface(SyncApp)
 
 

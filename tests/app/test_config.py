@@ -52,7 +52,7 @@ async def test_a_wrong_value_is_refused_and_the_old_one_stays(app):
 @pytest.mark.parametrize("name", ["max_atempts", "secret", "url"])
 async def test_a_name_that_is_no_stored_setting_is_refused(app, name):
     for call in (lambda: app.config.set(name, 1), lambda: app.config.get(name), lambda: app.config.unset(name)):
-        with pytest.raises(ConfigError, match="cannot be stored in the store; these settings can: "):
+        with pytest.raises(ConfigError, match="cannot be kept in the store; these settings can: "):
             await call()
 
 

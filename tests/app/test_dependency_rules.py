@@ -168,7 +168,7 @@ def test_a_limit_cannot_be_keyed_by_an_injected_parameter(app):
 def test_a_pickled_callable_cannot_have_dependencies(app):
     def local(*, mailer: str = Depends(get_mailer)) -> None: ...
 
-    with on_memory(app), pytest.raises(InvalidJob, match="which pickled callables cannot: make it a task"):
+    with on_memory(app), pytest.raises(InvalidJob, match="which pickled callables cannot have: make it a task"):
         app.sync.enqueue(local)
 
 

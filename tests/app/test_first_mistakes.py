@@ -18,7 +18,7 @@ def test_imports_is_a_list_of_names(imports):
 
 @pytest.mark.parametrize("take", [Worker, lambda url: inline(url).__enter__()])
 def test_a_url_is_no_app(take):
-    with pytest.raises(ConfigError, match=r"an app is needed here, .*, not 'sqlite"):
+    with pytest.raises(ConfigError, match=r"pass a Holdfast app, .*, not 'sqlite"):
         take("sqlite:///jobs.db")
 
 

@@ -4,12 +4,15 @@ import asyncio
 from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 import pytest
 
 from holdfast import Context, Flow, InvalidJob, InvalidState, State
 from holdfast.app import parts_of
+from holdfast.core.operations import Change
+from holdfast.testing.verbs import apply
 from support.eventually import eventually
-from support.inside import session_of
+from support.inside import release_of, session_of
 from support.workers import work_off, working
 
 
@@ -419,6 +422,28 @@ async def test_a_flow_is_deleted_with_its_jobs(app, tasks):
     await work_off(app)
     await app.delete(handle.id)
     assert (await app.jobs()).jobs == []
+
+
+async def test_the_rest_of_a_flow_is_deleted_though_another_process_has_deleted_its_own_job(app, tasks):
+    flow = Flow()
+    flow.add(tasks.note, "a")
+    handle, _ = await run(app, flow)
+    session = session_of(app)
+    [own] = await session.store.get([handle.id])
+    await apply(session.store, Change(own.id, own.state, own.fence, None))
+    assert await release_of(app)._deleted(own, handle.id, 1)
+    assert (await app.jobs()).jobs == []
+
+
+async def test_a_flow_that_was_retried_since_is_not_deleted(app, tasks):
+    flow = Flow()
+    flow.add(tasks.note, "a")
+    handle, _ = await run(app, flow)
+    session = session_of(app)
+    [own] = await session.store.get([handle.id])
+    seen = msgspec.structs.replace(own, fence=own.fence - 1)
+    assert not await release_of(app)._deleted(seen, handle.id, 1)
+    assert len((await app.jobs()).jobs) == 2
 
 
 async def test_what_has_not_failed_is_not_retried(app, tasks):

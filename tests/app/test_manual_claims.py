@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from holdfast import Holdfast, InvalidJob, JobFailed, LeaseLost, PayloadTooLarge, State
+from holdfast import Holdfast, InvalidJob, JobFailed, LeaseLost, PayloadTooLarge, State, StoreUnavailable
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
@@ -313,6 +313,40 @@ async def test_recover_says_how_many_it_found():
         assert (await app.stats()).counts["queued"] == 3
 
 
+async def test_recovered_jobs_are_events():
+    app, clock = on_a_manual_clock()
+    seen = []
+    app.on("*", lambda event: seen.append((event.name, getattr(event, "job_id", None))))
+    async with app:
+        await app.submit("a", b"", id="job")
+        await app.claim(lease=10)
+        clock.advance(11)
+        seen.clear()
+        assert await app.bulk.recover() == 1
+        assert seen[:2] == [("job_lost", "job"), ("sweep_complete", None)]
+
+
+async def test_no_lease_counts_as_expired_after_a_recovery_that_could_not_be_written():
+    app, clock = on_a_manual_clock()
+    async with app:
+        await app.submit("a", b"")
+        await app.claim(lease=10)
+        clock.advance(11)
+        store = session_of(app).store
+        write = store.write
+
+        async def refuse(batch):
+            raise StoreUnavailable("away")
+
+        store.write = refuse
+        with pytest.raises(StoreUnavailable):
+            await app.bulk.recover()
+        store.write = write
+        assert await app.bulk.recover() == 0, "the heartbeats of live workers come first"
+        clock.advance(30)
+        assert await app.bulk.recover() == 1
+
+
 async def test_kept_alive_renews_the_lease_while_the_block_runs(app):
     await app.submit("a", b"")
     [claim] = await app.claim(lease=0.9)
@@ -355,6 +389,25 @@ async def test_a_lost_lease_interrupts_the_block(app):
         await consume()
     assert reached == []
     assert asyncio.current_task().cancelling() == 0
+
+
+def test_the_heartbeat_of_a_lost_claim_ends_with_the_loop_of_its_block():
+    app, loop = Holdfast("memory://"), asyncio.new_event_loop()
+
+    async def enter():
+        await app.submit("a", b"", id="job")
+        [claim] = await app.claim(lease=0.3)
+        block = claim.kept_alive()
+        await block.__aenter__()
+        await lose(app, claim)
+        return block
+
+    block = loop.run_until_complete(enter())
+    [heartbeat] = [thread for thread in threading.enumerate() if thread.name == "holdfast-heartbeat"]
+    loop.close()
+    heartbeat.join(90)
+    assert not heartbeat.is_alive()
+    assert block is not None
 
 
 async def test_completing_inside_the_block_is_no_loss(app):

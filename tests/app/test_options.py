@@ -8,7 +8,8 @@ import pytest
 
 from holdfast import Job, Schedule
 from holdfast.cli import spec
-from holdfast.cli.enqueue import FLAGS, NO_OPTIONS, enqueue
+from holdfast.cli.enqueue import enqueue
+from holdfast.cli.submit import FLAGS, NO_OPTIONS
 from holdfast.client.enqueue import FOLLOW_UP
 from holdfast.core.cron import Rule
 from holdfast.http import shapes
@@ -87,7 +88,7 @@ def in_json():
 
 
 def described():
-    rows = re.findall(r"^\| (`.*?) \|", (DOCS / "guides" / "options.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^- (`.*?): ", (DOCS / "guides" / "options.md").read_text(encoding="utf-8"), re.MULTILINE)
     return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
 
@@ -131,7 +132,7 @@ def test_a_job_over_http_has_every_field_of_a_job():
 
 def test_a_schedule_over_http_has_all_that_is_shown_of_one():
     shown = Schedule("s", "send", Rule(every=60.0)).shown()
-    named = {"task": "type", "expires": "expires_in"}
+    named = {"task": "type", "expires": "expires_in", "deadline": "deadline_in"}
     assert {named.get(name, name) for name in shown} == {*ScheduleOut.__struct_fields__}
 
 

@@ -115,6 +115,26 @@ async def test_a_search_ends_with_its_window_and_goes_on_behind_it(app, tasks):
         assert (len(second.jobs), second.looked, second.cursor) == (1, 1, None)
 
 
+async def test_arguments_are_found_by_name_and_value(app):
+    @app.task
+    def bill(customer_id: int, order: dict, note: str = "") -> None: ...
+
+    async with app:
+        first = await bill.enqueue(42, {"id": 7, "paid": True}, note="Ann: late")
+        second = await bill.enqueue(421, {"id": 42, "paid": None})
+
+        async def ids(text: str) -> list[str]:
+            return [job.id for job in (await app.bulk.search(Filter(text=text))).jobs]
+
+        assert await ids("args.customer_id:42") == [first.id]
+        assert await ids("args.order.id:42") == [second.id]
+        assert await ids("args.order.paid:true") == [first.id]
+        assert await ids(" args.note: ann: LATE ") == [first.id]
+        assert await ids("args.order:42") == []
+        assert await ids("args.missing:42") == []
+        assert await ids("42") == [second.id, first.id]
+
+
 async def test_a_count_is_of_what_a_filter_means(app, tasks):
     async with app:
         await app.enqueue_many([app.call(tasks["resize"], f"{n}") for n in range(30)])
@@ -256,7 +276,7 @@ async def test_errors_that_differ_by_numbers_are_one_group(app, tasks):
 
 async def test_counts_and_groups_of_dead_jobs_continue_until_all_are_read(app, tasks, monkeypatch):
     monkeypatch.setattr(bulk, "COUNTED", 250)
-    monkeypatch.setattr(errors, "WINDOW", 250)
+    monkeypatch.setattr(errors, "FAILED_READ", 250)
     async with app:
         await app.enqueue_many([app.call(tasks["charge"], n) for n in range(600)])
         await work_off(app)

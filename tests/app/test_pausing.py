@@ -73,11 +73,11 @@ async def test_only_jobs_with_the_argument_are_paused(app, send):
     held, free, none = await send.enqueue("a", 42), await send.enqueue("b", 43), await send.enqueue("c")
     await work_off(app)
     assert await states(held, free, none) == [State.BLOCKED, State.SUCCEEDED, State.SUCCEEDED]
-    assert [(one.task, one.where) for one in await app.paused_tasks()] == [("send", {"customer": 42})]
+    assert [(one.task, one.where) for one in await app.bulk.paused_tasks()] == [("send", {"customer": 42})]
     await app.resume(task="send", where={"customer": 42})
     await work_off(app)
     assert await states(held) == [State.SUCCEEDED]
-    assert await app.paused_tasks() == []
+    assert await app.bulk.paused_tasks() == []
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ async def test_records_that_cannot_be_read_harm_nobody(app, send):
     handle = await send.enqueue("ann")
     await work_off(app)
     assert await states(handle) == [State.SUCCEEDED]
-    assert await app.paused_tasks() == []
+    assert await app.bulk.paused_tasks() == []
 
 
 class Between(MemoryStore):
@@ -274,7 +274,7 @@ async def test_a_claim_of_later_does_not_keep_a_lifted_pause(app, send):
     await app.resume(task="send")
     await look(app)
     assert await parts_of(app).records.all(KIND) == {}
-    assert await app.paused_tasks() == []
+    assert await app.bulk.paused_tasks() == []
 
 
 async def test_one_that_is_paused_again_meanwhile_is_not_forgotten(app, make_app):
@@ -288,7 +288,7 @@ async def test_one_that_is_paused_again_meanwhile_is_not_forgotten(app, make_app
     await session_of(app).task_pauses.refresh()
     await other.pause(task="send")
     await session_of(app).task_pauses.release_late()
-    assert [one.name for one in await app.paused_tasks()] == ["send"]
+    assert [one.name for one in await app.bulk.paused_tasks()] == ["send"]
 
 
 async def test_to_resume_frees_what_waits_even_where_no_pause_is_known(app, send):
@@ -309,7 +309,7 @@ async def test_to_resume_what_is_not_paused_is_reported_apart(app, send):
         assert await app.resume(**other) is False
     for paused in ({"task": "send", "where": {"customer": 42}}, {"queue": "mail"}):
         assert [await app.resume(**paused), await app.resume(**paused)] == [True, False]
-    assert await app.paused_tasks() == []
+    assert await app.bulk.paused_tasks() == []
 
 
 async def test_a_quarantined_stays_one_while_it_is_paused(app, send):
@@ -386,7 +386,7 @@ async def test_what_nothing_knows_is_paused_all_the_same_and_said_to_be_unknown(
         "task 'sned' is paused",
     ]
     assert [(queue.name, queue.paused) for queue in (await app.stats()).queues] == [("mial", True)]
-    assert [one.name for one in await app.paused_tasks()] == ["sned"]
+    assert [one.name for one in await app.bulk.paused_tasks()] == ["sned"]
     assert await app.resume("mial")
     assert await app.resume(task="sned")
 
@@ -426,7 +426,7 @@ async def test_what_makes_no_sense_is_refused(app, wrong, says):
     for method in (app.pause, app.resume):
         with pytest.raises(InvalidJob, match=says):
             await method(**wrong)
-    assert await app.paused_tasks() == []
+    assert await app.bulk.paused_tasks() == []
 
 
 def test_a_pause_is_named_the_same_whatever_the_order():

@@ -10,10 +10,10 @@ from delayed import InMemory
 from msgspec.structs import replace
 
 from holdfast.core.job import State
-from holdfast.core.operations import Inserted, Where
+from holdfast.core.operations import Inserted, Output, Printed, Where
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, change, deletion, new_job, retrial, says, succeeded
-from holdfast.testing.verbs import apply, claim, claim_one, every, insert, job, note, settle
+from holdfast.testing.verbs import apply, claim, claim_one, every, insert, job, settle
 from support.virtual import VirtualClock
 
 LONG = b'"' + b"x" * 1000 + b'"'
@@ -26,7 +26,8 @@ async def run_some(store, count, *, result=b"1", keep=7 * DAY, **options):
     for n in range(count):
         await insert(store, new_job(f"done-{n:03}", nonce=1, **options))
         claimed = await claim_one(store)
-        await note(store, says(claimed, progress=b"5"))
+        streamed = says(claimed, progress=b"5", output=Output(0, b"1\n", 100, stream=True))
+        await store.write(Batch(notes=[streamed, says(claimed, output=Output(0, b"printed", 100))]))
         assert await settle(store, succeeded(claimed, result, keep=keep))
 
 
@@ -52,6 +53,9 @@ def test_ended_jobs_leave_the_state_and_are_read_as_before(payload):
             stats = await store.stats()
             await pass_commits(store)
             assert not live(store)
+            for record in before:
+                assert await store.output(record.id, 0, 100, stream=True) == [Printed(0, 1, b"1\n", True)]
+                assert await store.output(record.id, 0, 100) == [Printed(0, 1, b"printed")]
             assert await every(store) == before
             assert await store.get([record.id for record in before]) == before
             assert await store.stats() == stats

@@ -1,5 +1,7 @@
 """`holdfast top`: its tables and keys."""
 
+import re
+
 import pytest
 from textual.widgets import DataTable, Static
 
@@ -36,6 +38,7 @@ async def app(tmp_path):
 async def test_top_shows_the_store_and_its_keys_work(app):
     slow = await app.enqueue("slow")
     bad = await app.enqueue("bad")
+    await app.submit("any", b"", queue="media")
     async with working(app):
         await bad.wait(10)
         top = Top(Holdfast(parts_of(app).url))
@@ -43,11 +46,20 @@ async def test_top_shows_the_store_and_its_keys_work(app):
             await pilot.pause()
             await top.refresh_all()
             assert "1 dead" in str(top.query_one("#head", Static).content)
-            assert cells(top, "queues")[0][0] == "default"
+            [default, media] = cells(top, "queues")
+            assert default[:8] == ["default", "0", "1", "0", "0", "0", "1", "0"]
+            assert (default[8], default[12]) == ("0.0667", "1")  # one job in 15 minutes; one worker
+            assert (media[1], media[13]) == ("1", "no worker")
+            head, part = str(top.query_one("#reasons", Static).content).splitlines()
+            assert head == "1 job waits:"
+            assert part.startswith(
+                "  1 in queue 'media', which no live worker serves: start a worker for it: `holdfast"
+            )
             assert len(cells(top, "workers")) == 1
             [running] = cells(top, "running")
             assert running[0] == slow.id
             assert "75% nearly" in running[4]
+            assert re.fullmatch(r"\d\d:\d\d:\d\d", running[5])
             [failure] = cells(top, "failures")
             assert (failure[2], failure[4]) == ("dead", "ValueError: \\x1b[31mno")
             await pilot.press("p")
@@ -65,3 +77,8 @@ def test_without_textual_the_extra_is_named(terminal):
     (terminal.folder / "textual.py").write_text("raise ModuleNotFoundError('none', name='textual')\n")
     terminal.env["PYTHONPATH"] = str(terminal.folder)
     assert "holdfast[tui]" in terminal("top", code=2)
+
+
+def test_top_without_a_terminal_ends_with_what_to_use(terminal):
+    terminal("enqueue", "--", "true")
+    assert "needs a terminal" in terminal("top", code=2)

@@ -32,6 +32,7 @@ class BucketHarness(ManualTimeHarness):
     """`another` acts as another process: it has its own engine."""
 
     features = ManualTimeHarness.features | {"write_count"}
+    lacks = frozenset({"transactional_completion"})
     timings = replace(FOLDER, watch_least=0.0, look_soonest=0.002, look_latest=0.01)
 
     def __init__(self, folder):

@@ -6,6 +6,8 @@ from support.conforming import beside_the_reference
 
 
 class MemoryHarness(ManualTimeHarness):
+    lacks = frozenset({"multi_process", "transactional_completion"})
+
     def connect(self):
         return MemoryStore(self.clock)
 

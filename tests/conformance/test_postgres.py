@@ -13,7 +13,7 @@ from support.postgres import PostgresServer, installed
 
 asyncpg = pytest.importorskip("asyncpg")
 postgres = pytest.importorskip("holdfast.store.postgres")
-POOL = pytest.importorskip("holdfast.store.postgres.place").POOL
+POOL = pytest.importorskip("holdfast.store.postgres.address").POOL
 
 _numbers = itertools.count(1)
 _servers: dict[int, PostgresServer] = {}

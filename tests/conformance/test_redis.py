@@ -23,6 +23,7 @@ class OnServer:
     """A harness whose place is a prefix of its own on a shared server."""
 
     features = frozenset({"write_count", "reliable_hints"})
+    lacks = frozenset({"transactional_completion"})
 
     def __init__(self, folder):
         super().__init__(folder)

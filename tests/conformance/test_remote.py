@@ -19,6 +19,7 @@ class OverHttp(ManualTimeHarness):
     """A server on the test's own loop, in front of another harness's store; its time is that one's."""
 
     behind: type[ManualTimeHarness]
+    lacks = frozenset({"transactional_completion"})
 
     def __init__(self, folder):
         super().__init__(folder)

@@ -52,7 +52,7 @@ def test_the_dashboard_and_the_admin_in_a_browser(server: str, store: str, tmp_p
         expect(page.locator(".tiles").first.locator("a", has_text="dead").locator("b")).to_have_text("1")
 
         page.goto(f"{address}/dashboard/#/queues")
-        page.get_by_role("button", name="Pause").click()
+        page.get_by_role("button", name="Pause", exact=True).click()
         page.get_by_role("button", name="Pause queue").click()
         expect(page.get_by_role("button", name="Resume")).to_be_visible()
 

@@ -95,9 +95,16 @@ class Lab:
         for worker, _ in self._workers:
             worker.stop()
 
-    async def _close(self) -> None:
+    async def _workers_ended(self) -> None:
         self._end_workers()
         await asyncio.gather(*(task for _, task in self._workers))
+
+    def stop_workers(self) -> None:
+        """Stop all workers in the background, and wait for their end."""
+        self.do(self._workers_ended())
+
+    async def _close(self) -> None:
+        await self._workers_ended()
         await self._stack.aclose()
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 socket.gethostname = lambda: "worker-1"  # no real host name in the screenshots
 
-from holdfast import Worker  # noqa: E402
+from holdfast import Flow, Worker  # noqa: E402
 from holdfast.worker.run.shell import allow_shell  # noqa: E402
 from support import scene  # noqa: E402
 from support.browser import Server, browser, why_not  # noqa: E402
@@ -30,6 +30,7 @@ PAGES = {
     "overview": ("#/", ("light", "phone")),
     "jobs": ("#/jobs?state=running&state=failed", ("dark",)),
     "failed-job": ("#/jobs/{charge}", ("light",)),
+    "flow": ("#/flows/launch", ("light",)),
     "queues": ("#/queues", ("light",)),
     "workers": ("#/workers", ("dark",)),
     "errors": ("#/errors", ("dark",)),
@@ -74,6 +75,7 @@ class Show:
             self.shell = (await app.enqueue("shell", command=command)).id
             self.film = (await parts_of(app).registry.tasks["encode_film"].enqueue("holiday.mov", 40)).id
             await parts_of(app).registry.tasks["encode_film"].enqueue("garden.mov", 60)
+            await app.enqueue_flow(launch(app), id="launch")
             workers = [
                 Worker(app, ["default", "mail", "media"], 10, grace=0.1),
                 Worker(app, ["payments", "reports", "stock", "default"], 4, grace=0.1),
@@ -102,6 +104,18 @@ class Show:
             for worker in workers:
                 worker.stop()
             await asyncio.gather(*running)
+
+
+def launch(app) -> Flow:
+    """A flow of which one job runs, one is dead and one waits."""
+    task = parts_of(app).registry.tasks
+    made = Flow("product launch")
+    images = [made.add(task["resize_image"], f"launch/{n}.raw", 1280) for n in range(3)]
+    film = made.add(task["encode_film"], "launch.mov", 40).after(images[0])
+    invoice = made.add(task["send_invoice"], 3000, "2026-11").after(*images[1:])
+    made.add(task["charge_card"], 7001, "12.90").after(invoice)
+    made.add(task["export_orders"], "2026-12-01").after(film, invoice)
+    return made
 
 
 def take(page, address: str, name: str, where: str, path: Path) -> None:

@@ -7,15 +7,19 @@ contrast.js checks text against its actual background. The tests below check vis
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from holdfast import Flow, Worker
+from holdfast.app import parts_of
 from support.browser import look
 from support.scene import a_few, by_the_clock
 
-MORE = ("#/queues", "#/schedules", "#/workers", "#/dead", "#/errors")
+MORE = ("#/flows", "#/queues", "#/schedules", "#/workers", "#/dead", "#/errors", "#/audit", "#/settings")
 LOOKS = [
     pytest.param("light", 1280, id="light"),
     pytest.param("dark", 1280, id="dark"),
@@ -52,22 +56,68 @@ def test_every_page_has_names_labels_structure_and_contrast(lab, make_page, sche
     dead = lab.do(lab.app.jobs(state="dead")).jobs[0].id
     lab.start_worker("media")
     film = lab.enqueue("encode_film", "a.mov", 500)
+    small, large = (lab.do(flow(lab.app, jobs)) for jobs in (6, 150))
     page = make_page(color_scheme=scheme, viewport={"width": width, "height": 900})
-    for where in ("#/", "#/jobs", "#/jobs?state=dead", *MORE, f"#/jobs/{dead}", f"#/jobs/{film}"):
+    group = lab.do(lab.app.errors.groups()).groups[0].fingerprint
+    more = (
+        f"#/flows/{small}",
+        f"#/flows/{large}",
+        "#/queues/exports",
+        "#/queues/default",
+        f"#/errors/{group}",
+        recent(),
+    )
+    for where in ("#/", "#/jobs", "#/jobs?state=dead", *MORE, *more, f"#/jobs/{dead}", f"#/jobs/{film}"):
         look(page, lab, where)
         if where == "#/jobs":
             page.get_by_role("checkbox").first.check()  # shows the selection bar
+        if where.endswith(large):
+            page.locator(".box").first.click()  # shows its jobs
         check(page, where)
     look(page, lab, "#/dead")
     page.get_by_role("button", name="Delete all").click()
     page.get_by_role("dialog").wait_for()
     check(page, "dialog")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox", name="Find").fill("exports")
+    page.get_by_role("option", name="Queue exports", exact=True).wait_for()
+    check(page, "palette")
+    look(page, lab, "#/jobs?state=dead")
+    page.get_by_role("button", name="Save filter").click()
+    page.get_by_label("Name").fill("dead ones")
+    check(page, "a name for a filter")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="dead ones").wait_for()
+    check(page, "saved filters")
+    page.goto(f"{lab.address}/docs")
+    page.locator("#post_jobs summary").click()
+    check(page, "docs")
+
+
+async def flow(app, jobs):
+    """A flow of which some jobs have ended, one is dead and one waits."""
+    task = parts_of(app).registry.tasks
+    made = Flow("import")
+    first = [made.add(task["resize_image"], f"{n}.raw", 640) for n in range(jobs)]
+    made.add(task["monthly_report"], "2026-11").after(*first)
+    made.add(task["export_orders"], "2026-11-01").after(first[0])
+    handle = await app.enqueue_flow(made)
+    await Worker(app, ["default", "reports"], until_idle=True).run()
+    return handle.id
+
+
+def recent():
+    """The page of a span around now."""
+    now = datetime.now(UTC)
+    span = {"start": (now - timedelta(minutes=5)).isoformat(), "end": (now + timedelta(minutes=1)).isoformat()}
+    return f"#/incident?{urlencode(span)}"
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_empty_pages_and_the_shortcuts_dialog(lab, page):
-    for where in ("#/", "#/jobs", *MORE):
+    for where in ("#/", "#/jobs", *MORE, recent(), "#/incident"):
         look(page, lab, where)
         check(page, where)
     page.keyboard.press("?")

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import expect
 
+from holdfast.http import sse
 from support.browser import look
 from support.eventually import eventually
+from support.scene import a_few
 
 HIDE = """hidden => {
   Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
@@ -107,3 +109,33 @@ def test_a_hung_server_is_reported_within_five_seconds(lab, page):
         assert "the server does not respond" in alert
     page.clock.resume()
     expect(page.get_by_role("alert")).to_have_count(0)
+
+
+HEARD = """async (since) => (await import("/dashboard/api.js")).lastHeard() >= since"""
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "#/",
+        *(
+            pytest.param(other, marks=pytest.mark.extended)
+            for other in ("#/jobs", "#/queues", "#/queues/exports", "#/workers", "#/dead", "#/flows")
+        ),
+    ],
+)
+def test_an_idle_tab_makes_fewer_than_thirty_requests_a_minute(lab, page, where, monkeypatch):
+    monkeypatch.setattr(sse, "COMMENT_EVERY", 0.05)  # by the clock of the page, a server with 2 would be silent
+    lab.do(a_few(lab.app))
+    page.clock.install()
+    look(page, lab, where)
+    expect(page.locator(".connection")).to_have_text("Live")
+    sent = []
+    page.on("request", lambda one: sent.append(one.url) if "/v1/" in one.url else None)
+    for _ in range(30):
+        page.clock.run_for(2000)
+        now = page.evaluate("performance.now()")
+        while not page.evaluate(HEARD, now):  # else the page takes the stream for silent, and connects again
+            pass
+        page.evaluate("fetch('health').then((answer) => answer.text())")  # the requests before it have been answered
+    assert 0 < len(sent) < 30, sent

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 import pytest
 
+from holdfast import Flow, Worker
 from holdfast.app import parts_of
 from holdfast.core.job import State
 from holdfast.core.lifecycle import Outcome
@@ -46,13 +48,77 @@ WIDE = "W" * 120
 def test_no_string_runs_or_breaks_the_layout(lab, make_page):
     ids = lab.do(hostile(lab))
     whole = [f"#/jobs/{quote(id, safe='')}" for id in ids]
+    whole += [f"#/errors/{one.fingerprint}" for one in lab.do(lab.app.errors.groups()).groups]
+    now = datetime.now(UTC)
+    span = {"start": (now - timedelta(minutes=10)).isoformat(), "end": (now + timedelta(minutes=1)).isoformat()}
+    whole += [f"#/incident?{urlencode(span)}", "#/incident?start=%3Cscript%3E&end=%00"]
     for width in (1280, 390):
         page = make_page(viewport={"width": width, "height": 900})
-        for where in ("#/", "#/jobs", "#/jobs?text=%3Cscript", "#/queues", "#/workers", "#/dead", "#/errors", *whole):
+        for where in (
+            "#/",
+            "#/jobs",
+            "#/jobs?text=%3Cscript",
+            "#/queues",
+            "#/workers",
+            "#/dead",
+            "#/errors",
+            "#/audit",
+            *whole,
+        ):
             look(page, lab, where)
             page.wait_for_timeout(50)
             found = page.evaluate(LOOK)
             assert found == {"ran": None, "wide": [], "foreign": [], "links": []}, (width, where)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_names_and_errors_of_flows_are_text(lab, make_page):
+    ids = lab.do(hostile_flows(lab.app))
+    for width in (1280, 390):
+        page = make_page(viewport={"width": width, "height": 900})
+        page.goto(lab.address)
+        page.evaluate("text => localStorage.setItem('holdfast.filters', text)", saved())
+        palette = [*MARKUP[:2], *SIGNS[:2]] if width == 1280 else []
+        queues = (f"#/queues/{quote(name, safe='')}" for name in (MARKUP[0], WIDE))
+        for where in ("#/flows", *(f"#/flows/{id}" for id in ids), *queues, "#/jobs", "#/"):
+            look(page, lab, where)
+            if where.endswith("-many"):
+                page.locator(".box").first.click()
+            assert page.evaluate(LOOK) == {"ran": None, "wide": [], "foreign": [], "links": []}, (width, where)
+        for text in palette:
+            page.keyboard.press("Control+k")
+            page.get_by_role("combobox", name="Find").fill(text)
+            page.get_by_role("option", name="Search jobs for").wait_for()
+            found = page.evaluate(LOOK)
+            assert (found["ran"], found["foreign"]) == (None, []), text
+            page.keyboard.press("Escape")
+
+
+def saved():
+    """Saved filters with hostile names, and some that this page would never write."""
+    good = [{"name": text, "hash": "#/jobs?state=dead"} for text in (*MARKUP, *SIGNS, WIDE)]
+    bad = [{"name": "x", "hash": "javascript:window.ran=1"}, {"name": 1, "hash": "#/jobs?"}, None, 7]
+    return msgspec.json.encode(good + bad).decode()
+
+
+async def hostile_flows(app):
+    """A flow with each string as the names of the flow, its tasks and queues, and as errors; and one with many jobs."""
+    ids = []
+    for number, text in enumerate((*MARKUP, *SIGNS, WIDE)):
+        name = text if text in MARKUP or text == WIDE else f"plain {number}"
+
+        async def fail(text: str) -> None:
+            raise ValueError(text)
+
+        task = app.task(fail, name=name, queue=name, max_attempts=1)
+        made = Flow(name)
+        first = [made.add(task, text) for _ in range(120 if text == WIDE else 2)]
+        made.add(task, text).after(*first)
+        ids.append((await app.enqueue_flow(made, id=f"{number}{'-many' if text == WIDE else ''}")).id)
+        if number % 3:
+            await Worker(app, [name], until_idle=True).run()
+    return ids
 
 
 async def hostile(lab):
@@ -61,7 +127,10 @@ async def hostile(lab):
     ids = []
     for number, text in enumerate((*MARKUP, *SIGNS, LONG, WIDE)):
         name = text if text in MARKUP or text == WIDE else "plain"
-        holder = Holder(f"{text[:400]}:{number}:1", 300.0, "worker", text[:300], 1, (name,), (name,), 3, text[:50], 1)
+        holder = Holder(
+            f"{text[:400]}:{number}:1", 300.0, "worker", text[:300], 1, (name,), (name,), 3, text[:50], 1,
+            release=text[:100] if number % 2 else "",
+        )  # fmt: skip
         handle = await app.submit(
             name,
             payload(text),
@@ -81,11 +150,22 @@ async def hostile(lab):
         await session_of(app).store.write(notes(record, text))
         if number % 4 != 2:
             await end(app, record, text, dead=number % 4 == 0)
+    await app.timeseries.record_workers()
+    gone = [one.id for one in await app.workers() if not one.jobs]
+    await session_of(app).store.leave(gone)
+    await app.timeseries.record_workers()
+    assert len(await app.timeseries.ended_workers()) == len(gone) > 3
     return ids
 
 
 def payload(text):
-    return msgspec.json.encode({text[:100] or "x": text, "list": [text[:500], {"deep": text[:500]}]})
+    return msgspec.json.encode(
+        {
+            text[:100] or "x": text,
+            "list": [text[:500], {"deep": text[:500]}],
+            "rows": [{text[:100] or "x": text[:500], "n": n} for n in range(3)],
+        }
+    )
 
 
 async def take(app, holder, name):

@@ -70,7 +70,7 @@ def test_an_error_group_and_a_shell_job_are_named(lab, page):
     command = 'echo "one" && exit 1'
     lab.do(lab.app.enqueue("shell", command=command))
     look(page, lab, "#/errors")
-    rows(page).filter(has_text="no billing address").get_by_role("link", name="charge_card").click()
+    rows(page).filter(has_text="no billing address").get_by_role("link", name="Jobs").click()
     states = page.get_by_role("group", name="States")
     expect(states.get_by_role("button", name=re.compile("ValueError: order … has no billing address"))).to_be_visible()
     look(page, lab, "#/jobs?type=shell")
@@ -86,5 +86,5 @@ def test_the_focus_moves_to_the_heading_of_a_new_page(lab, page):
         expect(page.get_by_role("heading", level=1, name=name)).to_be_focused()
         page.locator(".loading").wait_for(state="detached")
         expect(page.get_by_role("heading", level=1, name=name)).to_be_focused()
-    rows(page).first.get_by_role("link").first.click()
+    rows(page).first.get_by_role("link", name="Jobs").click()
     expect(page.get_by_role("heading", level=1, name="Jobs")).to_be_focused()

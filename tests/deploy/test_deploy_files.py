@@ -122,7 +122,7 @@ def test_compose_has_both_profiles_and_what_belongs_to_each():
     assert (DEPLOY / ".env").read_text().strip() == "COMPOSE_PROFILES=postgres"
     assert services["server"]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
     for name in ("server", "sqlite-server"):
-        assert services[name]["ports"] == ["127.0.0.1:8000:8000"], "for this machine, until somebody decides otherwise"
+        assert services[name]["ports"] == ["127.0.0.1:8000:8000"], "for this machine, until an operator publishes it"
         assert "?" in services[name]["environment"]["HOLDFAST_TOKEN"], "there is no token by default"
     assert "signal=redis://redis" in services["worker"]["environment"]["HOLDFAST_URL"]
 

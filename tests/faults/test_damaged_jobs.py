@@ -368,7 +368,7 @@ async def test_a_record_that_cannot_be_decoded_stops_nothing(app, value):
     await work_off(app, concurrency=2)
     assert await good.result(timeout=30) == 2
     assert await app.schedules.list() == []
-    assert await app.paused_tasks() == []
+    assert await app.bulk.paused_tasks() == []
     assert await app.webhooks.list() == []
     assert (await app.explain(good.id)).state == State.SUCCEEDED
     await app.signal("broken", 1)

@@ -295,7 +295,7 @@ async def seen(app):
         ),
         "config": sorted((name, kept.value) for name, kept in records.pop("config").items()),
         "schedules": sorted((s.name, s.words, s.paused, s.last_job is None) for s in await app.schedules.list()),
-        "pauses": [pause.name for pause in await app.paused_tasks()],
+        "pauses": [pause.name for pause in await app.bulk.paused_tasks()],
         "signal": values[max(values)].value if values else None,
         "others": {kind: sorted(records[kind]) for kind in ("webhook", "pause")},
         "tokens": len(records["token"]),

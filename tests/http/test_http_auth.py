@@ -20,7 +20,7 @@ from support.eventually import eventually
 from support.http import serving
 
 TOKEN = "a-token-of-the-environment"
-PUBLIC = {"/health": 200, "/ready": 200, "/openapi.json": 200, "/": 200, "/dashboard/{name}": 404}
+PUBLIC = {"/health": 200, "/ready": 200, "/openapi.json": 200, "/": 200, "/docs": 200, "/dashboard/{name}": 404}
 """Public routes and their status; none reveals a job."""
 
 
@@ -133,6 +133,29 @@ async def test_a_revoked_token_is_refused_within_seconds(closed, app, monkeypatc
         await tokens.revoke(parts_of(app).records, token)
 
 
+async def test_the_id_and_secret_of_a_token_are_refused_behind_another_prefix(closed, app):
+    token = await tokens.create(parts_of(app).records, ["read"])
+    assert (await closed("GET", "/v1/stats", token=token)).status == 200
+    assert (await closed("GET", "/v1/stats", token=f"x{token}")).status == 401
+
+
+async def test_tokens_are_read_again_when_they_are_older_than_their_maximum_age(app, monkeypatch):
+    records, clock, reads = parts_of(app).records, ManualClock(), []
+    stored = tokens._stored
+
+    async def counted(records):
+        reads.append(clock.monotonic())
+        return await stored(records)
+
+    monkeypatch.setattr(tokens, "_stored", counted)
+    known = Keyring(records, clock, None)
+    token = await tokens.create(records, ["read"])
+    for seconds in (0.0, tokens.TOKENS_MAX_AGE - 0.5, 0.5, 0.5):
+        clock.advance(seconds)
+        assert (await known.access(token)).roles == {"read"}
+    assert len(reads) == 2
+
+
 async def test_an_invalid_token_record_is_ignored(closed, app):
     await parts_of(app).records.put("token", "broken", b"{}")
     token = await tokens.create(parts_of(app).records, ["read"])
@@ -193,7 +216,7 @@ async def test_ip_addresses_and_localhost_are_accepted_hosts(http, host):
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "evil.example:8000",
+    ["evil.example", "testserver", "127.0.0.1.evil.example", "localhost.evil.example", "evil.example:8000",
      "localhost@evil.example", "127.0.0.1:x", "[::1", "localhost/evil", "evil.example#localhost", "0x7f.1", "a b"],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["/v1/stats", "/health"])
@@ -230,6 +253,12 @@ async def test_another_origin_is_refused(http, origin):
         assert reply.status == 403
         assert reply.problem == "wrong-origin"
         assert "access-control-allow-origin" not in reply.headers
+
+
+@pytest.mark.parametrize("scheme", ["ftp", "chrome-extension", "ws"])
+async def test_the_own_host_with_another_scheme_is_another_origin(http, scheme):
+    host = http.url.partition("://")[2]
+    assert (await http("GET", "/v1/stats", Origin=f"{scheme}://{host}")).status == 403
 
 
 async def test_the_own_origin_is_accepted(http):

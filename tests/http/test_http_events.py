@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.app import parts_of
-from holdfast.http import events as module
-from holdfast.http import tokens
+from holdfast.http import sse, tokens
 from support.eventually import eventually
 from support.http import serving
 
@@ -130,7 +129,7 @@ async def test_an_invalid_last_event_id_is_refused(http):
 
 
 async def test_an_idle_stream_gets_keep_alive_comments(http, monkeypatch):
-    monkeypatch.setattr(module, "COMMENT_EVERY", 0.05)
+    monkeypatch.setattr(sse, "COMMENT_EVERY", 0.05)
     async with stream(http) as received:
         async with asyncio.timeout(10):
             while not (await received.answer.content.readline()).startswith(b": keep-alive"):
@@ -159,7 +158,7 @@ async def test_a_new_stream_does_not_share_a_cancelled_read(http):
 
 
 async def test_a_stream_ends_when_its_token_is_revoked(app, monkeypatch):
-    monkeypatch.setattr(module, "COMMENT_EVERY", 0.05)
+    monkeypatch.setattr(sse, "COMMENT_EVERY", 0.05)
     monkeypatch.setattr(tokens, "TOKENS_MAX_AGE", 0.05)
     token = await tokens.create(parts_of(app).records, ["read"])
     async with serving(app) as client:

@@ -79,6 +79,40 @@ async def test_workers_are_listed(http, app):
     assert worker["pid"] > 0
 
 
+async def test_a_worker_is_controlled_and_its_state_listed(http, app):
+    async with working(app):
+        [worker] = await eventually(lambda: _workers(http))
+        [reply] = (await http("POST", "/v1/workers/control", {"action": "quiet", "workers": [worker["id"]]})).json[
+            "replies"
+        ]
+        assert reply == {"worker": worker["id"], "action": "quiet", "state": "quiet", "slots": worker["slots"]}
+        assert [one["state"] for one in await _workers(http)] == ["quiet"]
+        sized = {"action": "concurrency", "size": 3, "host": worker["node"]}
+        assert (await http("POST", "/v1/workers/control", sized)).json["replies"][0]["slots"] == 3
+        stacks = await http("POST", "/v1/workers/control", {"action": "stacks", "all_workers": True})
+        assert stacks.json["replies"][0]["stacks"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "problem"),
+    [
+        ({"action": "stop", "workers": ["nobody"]}, 404, "worker-not-found"),
+        ({"action": "stop"}, 422, "invalid"),
+        ({"action": "dance", "all_workers": True}, 422, "invalid"),
+        ({"action": "concurrency", "all_workers": True}, 422, "invalid"),
+        ({"action": "concurrency", "all_workers": True, "size": 0}, 422, "invalid"),
+        ({"action": "quiet", "all_workers": True, "size": 3}, 422, "invalid"),
+        ({"action": "quiet", "all_workers": True, "timeout": 3600}, 422, "invalid"),
+    ],
+)
+async def test_an_invalid_request_to_workers_is_refused(http, app, body, status, problem):
+    async with working(app):
+        await eventually(lambda: _workers(http))
+        reply = await http("POST", "/v1/workers/control", body)
+        assert (reply.status, reply.problem) == (status, problem)
+        assert [one["state"] for one in await _workers(http)] == ["active"]
+
+
 async def _workers(http):
     return (await http("GET", "/v1/workers")).json["workers"]
 
@@ -158,3 +192,17 @@ async def test_a_trailing_slash_is_ignored(http):
     for path in ("/v1/jobs", f"/v1/jobs/{id}", "/health", "/v1/queues"):
         assert (await http("GET", f"{path}/")).content == (await http("GET", path)).content
     assert (await http("GET", "/v1/jobs//")).status == 404
+
+
+async def test_long_answers_are_compressed_for_clients_that_accept_it(http):
+    for _ in range(20):
+        await http.submit("noop", {"text": "x" * 500})
+    packed = await http("GET", "/v1/jobs", Accept_Encoding="gzip")
+    plain = await http("GET", "/v1/jobs", Accept_Encoding="identity")
+    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.headers["vary"] == plain.headers["vary"] == "accept-encoding"
+    assert "content-encoding" not in plain.headers
+    assert int(packed.headers["content-length"]) * 4 < int(plain.headers["content-length"])
+    assert packed.json == plain.json
+    short = await http("GET", "/health", Accept_Encoding="gzip")
+    assert "content-encoding" not in short.headers

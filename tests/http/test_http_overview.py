@@ -95,11 +95,44 @@ async def test_errors_rates_and_depths(app, http):
     assert depth["queued"] in (0, 1), "the server may have noted it before"
 
 
+async def test_an_incident_and_an_error_group(app, http):
+    await http.submit("no_such_task")
+    [claim] = await app.claim()
+    await claim.fail("order 17 has no address", dead=True)
+    [queue] = (await http("GET", "/v1/latency?since=3600&step=3600")).json["queues"]
+    assert (queue["name"], queue["activity"]["outcomes"]) == ("default", {"dead": 1})
+    assert queue["activity"]["run"]["p99"] > 0
+    now = datetime.now(UTC)
+    start, end = (quote((now + timedelta(minutes=by)).isoformat()) for by in (-5, 1))
+    found = (await http("GET", f"/v1/incident?start={start}&end={end}")).json
+    assert found["stats"]["total"]["within"]["count"] == found["failures"]["groups"][0]["within"] == 1
+    assert (await http("GET", f"/v1/incident?start={end}&end={start}")).problem == "invalid"
+    assert (await http("GET", "/v1/incident?start=2026-01-01T00:00:00")).problem == "invalid"
+    group = found["failures"]["groups"][0]["fingerprint"]
+    history = (await http("GET", f"/v1/errors/{group}?since=3600&step=60")).json
+    assert (history["pattern"], history["attempts"], len(history["steps"])) == ("order … has no address", 1, 1)
+    assert (await http("GET", "/v1/errors/unknown")).problem == "not-found"
+    assert (await http("GET", "/v1/workers")).json["ended"] == []
+
+
 async def test_an_explanation(http):
     id = (await http.submit()).json["id"]
     explanation = (await http("GET", f"/v1/jobs/{id}/explain")).json
     assert explanation["reason"] == "no worker is alive"
     assert (await http("GET", "/v1/jobs/00000000-0000-7000-8000-000000000000/explain")).problem == "job-not-found"
+
+
+async def test_explain_a_queue_and_the_store(http):
+    await http.submit("noop", {}, queue="mail")
+    await http.submit("noop", {}, queue="money")
+    found = (await http("GET", "/v1/explain")).json
+    assert found["reason"] == "2 jobs wait: 2 in 2 queues that no live worker serves (mail, money)"
+    [part] = found["parts"]
+    assert (part["kind"], part["count"], part["exact"], part["total"]) == ("no_worker", 2, True, 2)
+    assert part["action"] == "start a worker for them: `holdfast worker start --queues mail,money`"
+    mail = (await http("GET", "/v1/queues/mail/explain")).json
+    assert (mail["queue"], mail["waiting"]) == ("mail", 1)
+    assert (await http("GET", "/v1/queues/none/explain")).status == 422
 
 
 async def test_me_returns_the_roles_of_the_caller(app, http):

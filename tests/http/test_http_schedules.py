@@ -13,7 +13,7 @@ BODY = {"type": "report", "payload": {"day": "monday"}, "cron": "0 3 * * *", "tz
 FIELDS = {
     "name", "type", "payload", "queue", "priority", "max_attempts", "timeout", "retry", "tags", "expires_in", "cron",
     "every", "tz", "words", "catch_up", "jitter", "overlap", "start", "end", "paused", "in_code", "last_run",
-    "next_run", "last_job", "limits", "error",
+    "next_run", "last_job", "limits", "error", "deadline_in", "stall_timeout",
 }  # fmt: skip
 
 

@@ -33,6 +33,22 @@ def variable(name: str) -> str | None:
     return os.environ.get(name)
 
 
+def emit(ctx: Context) -> str:
+    for number in range(100):
+        ctx.emit(number)
+    return "emitted"
+
+
+async def emit_on_loop(ctx: Context) -> None:
+    for number in range(100):
+        await ctx.emit(number)
+    raise ValueError("no")
+
+
+emit_alone = app.task(run_in="isolated", name="emit_alone")(emit)
+emit_pooled = app.task(run_in="process", name="emit_pooled")(emit_on_loop)
+
+
 def speak() -> None:
     print("printed")
     print("warned", file=sys.stderr)

@@ -117,6 +117,13 @@ async def test_every_bad_end_is_one_failed_attempt_in_words(app):
         assert job.error.startswith(error), (name, job.error)
 
 
+async def test_chunks_cross_the_boundary_before_the_outcome(app):
+    alone, pooled = await run(app, tasks.emit_alone, tasks.emit_pooled)
+    assert (alone.result, pooled.error) == ("emitted", "ValueError: no")
+    for job in (alone, pooled):
+        assert [chunk.value async for chunk in app.handle(job.id).stream()] == list(range(100))
+
+
 async def test_a_snooze_and_its_checkpoint_cross_the_boundary(app):
     [job] = await run(app, tasks.snooze_once)
     assert (job.result, job.attempt, job.checkpoint) == ("awake", 1, {"seen": True})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.history import Entry, Past, check, got
+from holdfast.core.chunks import Chunk
+from holdfast.testing.history import Entry, Past, check, emitted, got, received
 from support.story import SECOND, Story
 
 
@@ -173,6 +174,21 @@ def right():
         s.end(fence=2)
 
     yield "a step that is remembered", in_steps
+
+    def streamed(s):
+        s.enqueue()
+        s.claim()
+        s.add(emitted("j", 1, "x"), emitted("j", 1, "y"))
+        s.settle(state="queued")
+        s.claim(fence=2)
+        s.add(emitted("j", 2, "z"))
+        s.run(fence=2)
+        s.settle(fence=2)
+        for reader in ("a", "b"):
+            s.add(received("j", Chunk("x", 4, 1), reader), received("j", Chunk("z", 8, 2), reader))
+        s.end(fence=2)
+
+    yield "a stream without the last chunk of an attempt that was lost", streamed
 
     def one_by_one(s):
         for unique in ("queued", "live"):

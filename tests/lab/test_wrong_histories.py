@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.chunks import Chunk
 from holdfast.testing.history import (
     OF_ALL,
     OF_JOB,
@@ -12,10 +13,12 @@ from holdfast.testing.history import (
     began,
     check,
     denied,
+    emitted,
     got,
     held_by_expired_holder,
     left,
     ran,
+    received,
 )
 from support.story import SECOND, Story
 
@@ -346,6 +349,36 @@ def wrong():
         s.end(fence=2)
 
     yield "a_step_is_remembered", "a step that was run again", run_again
+
+    def streamed(*chunks, reader="a"):
+        return [received("j", Chunk(value, position, fence), reader) for fence, position, value in chunks]
+
+    def stream_of(*received):
+        def story(s):
+            s.enqueue()
+            s.claim()
+            s.add(emitted("j", 1, "x"), emitted("j", 1, "y"))
+            s.settle(state="queued")
+            s.claim(fence=2)
+            s.add(emitted("j", 2, "z"))
+            s.run(fence=2)
+            s.settle(fence=2)
+            s.add(*received)
+            s.end(fence=2)
+
+        return story
+
+    stream = "a_stream_is_what_its_claims_emitted"
+    yield stream, "a chunk received twice", stream_of(*streamed((1, 4, "x"), (1, 4, "x"), (2, 8, "z")))
+    yield stream, "an old claim's chunk after a new one's", stream_of(*streamed((2, 4, "z"), (1, 8, "x")))
+    yield stream, "chunks in another order", stream_of(*streamed((1, 4, "y"), (1, 8, "x"), (2, 12, "z")))
+    yield stream, "a chunk that the claim did not emit", stream_of(*streamed((1, 4, "z"), (2, 8, "z")))
+    yield stream, "a chunk of the last claim is missing", stream_of(*streamed((1, 4, "x")))
+    yield (
+        stream,
+        "readers that differ",
+        stream_of(*streamed((1, 4, "x"), (2, 8, "z")), *streamed((2, 8, "z"), reader="b")),
+    )
 
     def twice_at_once(unique):
         def play(s):

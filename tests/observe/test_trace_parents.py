@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast import Holdfast
+from holdfast import Flow, Holdfast, QueueFull
 from holdfast.observe import traces
 from holdfast.observe.trace_ids import trace_id_of
 from support.http import served, serving
@@ -24,12 +24,17 @@ PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 @pytest.fixture
 def spans(monkeypatch):
-    """OpenTelemetry configured for one test; returns the recorded spans by name."""
+    """OpenTelemetry configured for one test; returns the recorded spans: Holdfast's by operation and task."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    yield lambda: {span.name: span for span in exporter.get_finished_spans()}
+    yield lambda: {_label(span.name, span.attributes): span for span in exporter.get_finished_spans()}
     provider.shutdown()
+
+
+def _label(name, about):
+    operation = about.get("messaging.operation.name")
+    return name if operation is None else f"{operation} {about.get('messaging.holdfast.task')}"
 
 
 def ids(span):
@@ -38,6 +43,10 @@ def ids(span):
 
 def parent(span):
     return None if span.parent is None else (span.parent.trace_id, span.parent.span_id)
+
+
+def linked(span):
+    return [(link.context.trace_id, link.context.span_id) for link in span.links]
 
 
 async def test_request_enqueue_and_run_are_one_trace(app, spans):
@@ -58,12 +67,30 @@ async def test_request_enqueue_and_run_are_one_trace(app, spans):
     assert parent(found["smtp"]) == ids(found["run send"])
     assert found["enqueue send"].kind is trace.SpanKind.PRODUCER
     assert found["run send"].kind is trace.SpanKind.CONSUMER
-    about = found["run send"].attributes
-    assert about["messaging.system"] == "holdfast"
-    assert about["messaging.destination.name"] == "mail"
-    assert about["messaging.message.id"] == handle.id
-    assert about["holdfast.attempt"] == 1
-    assert about["holdfast.outcome"] == "succeeded"
+    assert found["enqueue send"].name == "enqueue mail"
+    assert found["run send"].name == "run mail"
+    about = dict(found["run send"].attributes)
+    assert about.pop("messaging.client.id")
+    assert about == {
+        "messaging.system": "holdfast",
+        "messaging.operation.name": "run",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "mail",
+        "messaging.message.id": handle.id,
+        "messaging.holdfast.task": "send",
+        "messaging.holdfast.attempt": 1,
+        "messaging.holdfast.outcome": "succeeded",
+    }
+    assert dict(found["enqueue send"].attributes) == {
+        "messaging.system": "holdfast",
+        "messaging.operation.name": "enqueue",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "mail",
+        "messaging.message.id": handle.id,
+        "messaging.holdfast.task": "send",
+    }
+    assert linked(found["run send"]) == [ids(found["enqueue send"])]
+    assert linked(found["enqueue send"]) == []
 
 
 async def test_a_sync_task_in_a_thread_has_the_span(app, spans):
@@ -86,7 +113,12 @@ async def test_a_failed_run_is_a_failed_span(app, spans):
     run = spans()["run bad"]
     assert run.status.status_code is trace.StatusCode.ERROR
     assert run.status.description == "RuntimeError: no"
-    assert run.attributes["holdfast.outcome"] == "failed"
+    assert run.attributes["messaging.holdfast.outcome"] == "failed"
+    assert run.attributes["error.type"] == "RuntimeError"
+    [event] = run.events
+    assert event.name == "exception"
+    assert event.attributes["exception.type"] == "RuntimeError"
+    assert "raise RuntimeError" in event.attributes["exception.stacktrace"]
 
 
 async def test_jobs_enqueued_together_share_a_span(app, spans):
@@ -95,6 +127,71 @@ async def test_jobs_enqueued_together_share_a_span(app, spans):
     assert found["enqueue noop"].attributes["messaging.batch.message_count"] == 3
     metas = [(await handle.job()).meta for handle in handles]
     assert len({meta["traceparent"] for meta in metas}) == 1
+
+
+async def test_jobs_of_several_queues_name_none(app, spans):
+    await app.enqueue_many([app.call("noop"), app.task(_nothing, queue="mail").call()])
+    [span] = spans().values()
+    assert span.name == "enqueue"
+    assert span.attributes["messaging.batch.message_count"] == 2
+    assert {"messaging.destination.name", "messaging.message.id"}.isdisjoint(span.attributes)
+
+
+async def _nothing() -> None: ...
+
+
+async def test_an_enqueue_links_to_a_context_that_the_caller_gave(app, spans):
+    handle = await app.task(_nothing, name="send").using(meta={"traceparent": PARENT}).enqueue()
+    await work_off(app)
+    [link] = spans()["enqueue send"].links
+    assert f"{link.context.trace_id:032x}" == TRACE
+    assert link.attributes["messaging.message.id"] == handle.id
+    assert f"{spans()['run send'].context.trace_id:032x}" == TRACE
+
+
+async def test_a_refused_enqueue_is_a_failed_span(app, spans):
+    async def full(job, proceed):
+        raise QueueFull("mail", 1)
+
+    app.around_enqueue.append(full)
+    with pytest.raises(QueueFull):
+        await app.enqueue("noop")
+    span = spans()["enqueue noop"]
+    assert span.status.status_code is trace.StatusCode.ERROR
+    assert span.attributes["error.type"] == "holdfast.core.errors.QueueFull"
+
+
+async def test_a_worker_inside_a_span_links_to_it(app, spans):
+    await app.enqueue("noop")
+    with trace.get_tracer("shop").start_as_current_span("program"):
+        await work_off(app)
+    found = spans()
+    assert linked(found["run noop"]) == [ids(found["enqueue noop"]), ids(found["program"])]
+    assert parent(found["run noop"]) == ids(found["enqueue noop"])
+
+
+async def test_a_batch_call_is_linked_to_its_runs(app, spans):
+    @app.task(batch=3)
+    async def send(names: list[str]) -> None:
+        trace.get_tracer("shop").start_span("smtp").end()
+
+    await app.enqueue_many([send.call(name) for name in "abc"])
+    await work_off(app)
+    found = spans()
+    call = found["call send"]
+    assert call.parent is None
+    assert call.attributes["messaging.batch.message_count"] == 3
+    assert len(linked(call)) == 3
+    assert ids(found["run send"]) in linked(call)
+    assert parent(found["smtp"]) == ids(call)
+
+
+async def test_a_job_of_a_flow_names_it(app, spans):
+    flow = Flow("one")
+    flow.add(app.call("noop"))
+    handle = await app.enqueue_flow(flow)
+    await work_off(app)
+    assert spans()["run noop"].attributes["messaging.message.conversation_id"] == handle.id
 
 
 async def test_sync_code_propagates_its_trace(make_app, spans):
@@ -214,7 +311,8 @@ def test_a_trace_over_processes(terminal):
     )
     terminal.start("worker", "start", "-A", "shop:app", "--foreground", "--drain")
     assert terminal.started[-1].wait(60) == 0
-    found = {span["name"]: span for span in map(json.loads, (terminal.folder / "spans.jsonl").read_text().splitlines())}
+    lines = map(json.loads, (terminal.folder / "spans.jsonl").read_text().splitlines())
+    found = {_label(span["name"], span["attributes"]): span for span in lines}
     way = ["request", "enqueue outer", "run outer", "enqueue inner", "run inner", "deep"]
     for above, below in pairwise(way):
         assert found[below]["parent_id"] == found[above]["context"]["span_id"], (above, below)

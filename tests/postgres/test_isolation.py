@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from holdfast import ConfigError
 from holdfast.core.job import LimitKey, State
-from holdfast.store.postgres import Place, PostgresStore
+from holdfast.store.postgres import Address, PostgresStore
 from holdfast.store.postgres import sql as statements
 from holdfast.store.postgres.call import Call
 from holdfast.store.protocol import Batch
@@ -34,7 +34,7 @@ def strict(server):
 
 @pytest_asyncio.fixture
 async def guarded(strict, schema):
-    store = PostgresStore(Place("", schema=schema, connect=strict))
+    store = PostgresStore(Address("", schema=schema, connect=strict))
     await store.open()
     yield store
     await store.close()
@@ -53,7 +53,7 @@ async def test_a_claim_that_waited_for_another_counts_what_that_one_took(guarded
 
 
 async def test_a_claim_of_a_limit_key_at_another_isolation_level_is_refused(guarded, strict, schema):
-    shared = PostgresStore(Place("", schema=schema, connect=strict, pgbouncer="transaction"))
+    shared = PostgresStore(Address("", schema=schema, connect=strict, pgbouncer="transaction"))
     await shared.open()
     await insert(shared, new_job("plain", priority=-1), new_job("limited", limit_key=LIMIT_KEY))
     assert (await claim_one(shared)).id == "plain"

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from holdfast import ConfigError, Holdfast
-from holdfast.store.postgres.client import place_of
+from holdfast.store.postgres.client import address_of
 from support.workers import work_off
 
 
@@ -42,8 +42,8 @@ async def test_later_arguments_of_the_pool_are_used(server):
 
 
 async def test_a_pool_without_a_statement_cache_is_used_as_with_pgbouncer():
-    assert place_of(asyncpg.create_pool(min_size=0, statement_cache_size=0)).shared
-    assert not place_of(asyncpg.create_pool(min_size=0, statement_cache_size=10)).shared
+    assert address_of(asyncpg.create_pool(min_size=0, statement_cache_size=0)).shared
+    assert not address_of(asyncpg.create_pool(min_size=0, statement_cache_size=10)).shared
 
 
 async def test_an_invalid_url_of_the_pool_does_not_show_its_password():

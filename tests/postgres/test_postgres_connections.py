@@ -14,7 +14,7 @@ from django.db import transaction
 from sqlalchemy.orm import Session
 
 from holdfast import ConfigError, Holdfast, JobNotFound
-from holdfast.store.postgres.place import from_url
+from holdfast.store.postgres.address import from_url
 from support.connections import (
     by_async_psycopg,
     by_asyncpg,

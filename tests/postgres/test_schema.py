@@ -14,7 +14,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.store.open import open_store
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres import schema as steps
-from holdfast.store.postgres.place import from_url
+from holdfast.store.postgres.address import from_url
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import claim, insert
 from support.second_step import second_step
@@ -133,10 +133,10 @@ def test_a_wrong_url_is_refused_with_the_reason(url, word):
 
 
 def test_our_parameters_are_kept_from_the_driver():
-    place = from_url("postgres://u:p%40@h:1/d?schema=s&pool=9&signal=redis%3A%2F%2Fx&sslmode=require")
-    assert (place.schema, place.pool, place.signal) == ("s", 9, "redis://x")
-    assert place.dsn == "postgresql://u:p%40@h:1/d?sslmode=require"
-    assert "p%40" not in place.shown
+    address = from_url("postgres://u:p%40@h:1/d?schema=s&pool=9&signal=redis%3A%2F%2Fx&sslmode=require")
+    assert (address.schema, address.pool, address.signal) == ("s", 9, "redis://x")
+    assert address.dsn == "postgresql://u:p%40@h:1/d?sslmode=require"
+    assert "p%40" not in address.shown
 
 
 async def test_a_server_that_is_not_there_is_unavailable_and_its_password_is_not_shown():

@@ -13,7 +13,7 @@ from holdfast.client import heartbeat
 from holdfast.core.clock import SystemClock
 from holdfast.observe.outages import Outages
 from holdfast.store.postgres import PostgresStore, pool
-from holdfast.store.postgres.place import from_url as place_of
+from holdfast.store.postgres.address import from_url as address_of
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import holder, new_job, succeeded
 from holdfast.testing.verbs import claim, every, insert, running
@@ -180,12 +180,26 @@ async def test_a_heartbeat_gives_up_a_silent_connection_before_its_lease_expires
             assert await other.handle(handle.id).result(timeout=60) == "kept"
 
 
+async def test_no_idle_connection_is_used_after_a_statement_without_an_answer(server, schema, url):
+    async with SilentProxy(server.port) as proxy:
+        store = PostgresStore(address_of(url.replace(f":{server.port}/", f":{proxy.port}/")))
+        await store.open()
+        await asyncio.gather(*(store.now() for _ in range(3)))  # several connections, idle from now on
+        proxy.stop_passing()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await store.now()
+        async with asyncio.timeout(60):
+            assert await store.now()
+        await store.close()
+
+
 async def test_a_heartbeat_gives_up_a_connection_that_is_silent_from_the_start(server, url, monkeypatch, caplog):
     monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.5)
     async with SilentProxy(server.port) as proxy, Holdfast(url) as app:
         await app.stats()  # creates the schema
         proxy.silent = True
-        store = PostgresStore(place_of(url.replace(f":{server.port}/", f":{proxy.port}/")))
+        store = PostgresStore(address_of(url.replace(f":{server.port}/", f":{proxy.port}/")))
         outages = Outages(SystemClock())
         one = heartbeat.Heartbeat(
             store, holder("ann", 1.5), frozenset, lambda _known, _reply: True, lambda: None, outages=outages
@@ -206,11 +220,11 @@ async def test_a_connection_whose_caller_gives_up_while_it_is_set_up_is_closed(u
     made = []
 
     async def connect():
-        made.append(await pool._connect(place_of(url)))
+        made.append(await pool._connect(address_of(url)))
         return made[0]
 
-    place = msgspec.structs.replace(place_of(url), connect=connect)
-    opening = asyncio.create_task(pool.connect(place, "SELECT pg_sleep(60)"))
+    address = msgspec.structs.replace(address_of(url), connect=connect)
+    opening = asyncio.create_task(pool.connect(address, "SELECT pg_sleep(60)"))
     await eventually(lambda: made)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -56,7 +56,7 @@ async def strays(store, server) -> list[str]:
         if kind == "jobs":
             for field in server.call("HKEYS", raw):
                 must(field.decode().rstrip("~^") in records, f"{key} has a field {field!r} of no job")
-        elif kind == "output":
+        elif kind in ("output", "stream"):
             must(rest in records, f"{key} is the output of no job")
         elif kind == "holder":
             must(rest in holders, f"{key} is no known holder")

@@ -40,6 +40,7 @@ def cluster() -> Cluster:
 
 class ClusterHarness(ManualTimeHarness):
     features = ManualTimeHarness.features - {"wall_jumps"}
+    lacks = frozenset({"transactional_completion"})
 
     def __init__(self, folder):
         super().__init__(folder)

@@ -3,11 +3,13 @@
 from key_census import strays
 
 from holdfast.core.clock import MICROS
+from holdfast.core.histogram import bucket
 from holdfast.core.job import LimitKey, State
 from holdfast.core.limiter import KEPT
 from holdfast.core.operations import Output, Where
 from holdfast.core.waiting import Waiting
 from holdfast.store.protocol import Batch
+from holdfast.store.redis.names import LETTERS
 from holdfast.testing.build import (
     cancellation,
     change,
@@ -35,6 +37,7 @@ async def live_a_little(store) -> None:
     ends = (succeeded, dead, released, failed)
     while records := await claim(store, "ann", "q0", "q1", "q2", limit=7):
         notes = [says(record, progress=b"1", checkpoint=b"2", output=Output(0, b"out", 10)) for record in records[::2]]
+        notes += [says(record, output=Output(0, b"1\n", 10, stream=True)) for record in records[::3]]
         settles = [ends[n % 2](record, keep=0.0 if n % 3 == 0 else 60.0) for n, record in enumerate(records[:-2])]
         settles += [failed(record, delay=60.0, quarantined=True) for record in records[-2:-1]]
         settles += [snoozed(record, 60.0) for record in records[-1:]]
@@ -186,7 +189,7 @@ async def test_the_feed_does_not_grow_beyond_what_it_keeps(store, server, prefix
 async def test_minutes_older_than_a_week_are_removed_with_their_keys(store, server, prefix):
     head = f"{{{prefix}}}:"
     old = await store.now() // 3_600_000_000 - 8 * 24
-    server.call("HSET", f"{head}minutes:{old}", "n:5:succeeded:q:1", 3, "w:5:succeeded:q:1", 30, "r:5:succeeded:q:1", 9)
+    server.call("HSET", f"{head}minutes:{old}", "5:succeeded:3:q:1work", b"\x95\x03\x1e\x09\x91\x03\x91\x03")
     server.call("ZADD", f"{head}hours", old, old)
     await insert(store, new_job(queue="q:1"))
     [record] = await claim(store, "ann", "q:1")
@@ -212,3 +215,20 @@ async def test_unused_limit_keys_are_removed_after_a_day(store, server, prefix):
     await store.tidy(10)
     for key in ("limit_key-opens", "limit_key-tat", "limit_key-rest", "limit_key-position"):
         assert server.call("ZRANGE", head + key, 0, -1) == [b"held"]
+
+
+async def test_durations_are_counted_in_the_buckets_of_the_core(store, server, prefix):
+    """The due time of a running job is changed, so that it has waited for a known time."""
+    due = b"\xa1" + LETTERS["due"].encode() + b"\xcf"
+    waits = (0, 999, 1000, 1999, 2000, 2**30 * 1000 - 1, 2**30 * 1000)
+    await insert(store, *[new_job() for _ in waits])
+    records = await claim(store, "ann", limit=len(waits))
+    chunk = f"{{{prefix}}}:jobs:{records[0].seq // 256}"
+    for waited, record in zip(waits, records, strict=True):
+        mutable = server.call("HGET", chunk, f"{record.seq}~")
+        at = mutable.index(due) + len(due)
+        number = (record.started_at - waited).to_bytes(8, "big")
+        server.call("HSET", chunk, f"{record.seq}~", mutable[:at] + number + mutable[at + 8 :])
+    await store.write(Batch(settles=[succeeded(record) for record in records]))
+    [minute] = await store.stats_by_minute(0)
+    assert minute.waits == tuple([bucket(waited) for waited in waits].count(place) for place in range(32))

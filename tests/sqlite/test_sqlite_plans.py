@@ -129,14 +129,35 @@ def test_a_statement_uses_its_index(name, connection):
     ],
 )
 def test_jobs_are_listed_from_their_index(where, index, connection):
+    steps = plan(connection, finding(connection, where))
+    assert any(f"INDEX {index}" in step for step in steps), steps
+    assert not [step for step in steps if "TEMP B-TREE" in step]
+
+
+@pytest.mark.parametrize(
+    ("where", "index"),
+    [
+        (Where(states=("scheduled",)), "holdfast_due"),
+        (Where(states=("failed",), queue="default"), "holdfast_due"),
+        (Where(states=("queued",), queue="default"), "holdfast_ready"),
+        (Where(states=("dead",), queue="default"), "holdfast_unsuccessful"),
+        (Where(states=("blocked",)), "holdfast_blocked"),
+    ],
+)
+def test_only_the_jobs_of_a_page_are_read(where, index, connection):
+    steps = plan(connection, finding(connection, where))
+    assert steps[0] == "SEARCH holdfast_job USING INTEGER PRIMARY KEY (rowid=?)"
+    assert any(f"INDEX {index}" in step for step in steps), steps
+
+
+def finding(connection, where):
+    """The statement by which a page of these jobs is read."""
     seen = []
     connection.set_trace_callback(seen.append)
     observe.find(Step(connection, SystemClock()), where, "7", 10)
     connection.set_trace_callback(None)
-    [statement] = [text for text in seen if text.startswith("SELECT")]
-    steps = plan(connection, statement)
-    assert steps[0].startswith(f"SEARCH holdfast_job USING INDEX {index}")
-    assert not [step for step in steps if "TEMP B-TREE" in step]
+    [statement] = [text for text in seen if text.lstrip().startswith("SELECT")]
+    return statement
 
 
 def test_every_statement_binds_its_values_with_plain_question_marks():

@@ -1,4 +1,4 @@
-"""The two paths of a blocking enqueue: over the blocking connection to a server, or through the group commit."""
+"""The paths of a blocking enqueue: through the group commit on the app's loop, or without the loop."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 from holdfast import Holdfast
 from holdfast.app import parts_of
 from holdfast.store.blocking import BlockingConnection
+from holdfast.store.sqlite import SqliteStore
 from support.postgres import shared_postgres
 from support.redis import shared_server, valkey_binary
 
 SERVERS = ("redis", "postgres")
 """The stores with a blocking connection."""
-PATHS = ("group", *SERVERS)
+PATHS = ("group", "sqlite", *SERVERS)
 _numbers = itertools.count(1)
 LIMIT = 30.0
 """Seconds until a connection must be made."""
@@ -46,9 +47,24 @@ def wait_until_connected(connection: BlockingConnection) -> None:
         threading.Event().wait(0.001)
 
 
-def connect_first(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Have every blocking enqueue wait for the blocking connection; whether each used it."""
+def take_path(path: str, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Have every blocking enqueue take this path; whether each lone one did without the loop."""
     used: list[bool] = []
+    if path in SERVERS:
+        return connect_first(used, monkeypatch)
+    write = SqliteStore.write_blocking
+
+    def note_use(self, batch):
+        answers = write(self, batch) if path == "sqlite" else None
+        used.append(answers is not None)
+        return answers
+
+    monkeypatch.setattr(SqliteStore, "write_blocking", note_use)
+    return used
+
+
+def connect_first(used: list[bool], monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Have every blocking enqueue wait for the blocking connection."""
     exchange = BlockingConnection.exchange
 
     def wait_and_exchange(self, request, read):

@@ -1,4 +1,4 @@
-"""Tools that check deploy/ and .github/, in an environment of their own, which `fetch.py` makes."""
+"""Tools that check deploy/ and .github/ and make clients, in an environment of their own, which `fetch.py` makes."""
 
 from __future__ import annotations
 

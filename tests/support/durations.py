@@ -24,6 +24,13 @@ WORTH = {
     "test_kill_of_everything_at_once": "supervisor, workers and jobs die together; the next start recovers all",
     "test_kill_of_the_supervisor": "workers end with their supervisor, and their jobs run again",
     "test_the_demo_kills_a_worker_and_its_job_survives": "the first thing that a new user sees, in a browser",
+    "test_the_page_polls_if_the_stream_gets_no_response": "the page waits before it polls",
+    "test_worker_and_child_processes_send_their_events_before_they_end": "a worker and its children, real SDK",
+    "test_explain_reports_busy_workers_and_queues_without_workers": "a command that ignores SIGTERM has to be killed",
+    "test_a_thousand_queues_are_searched_sorted_and_scrolled": "a thousand queues in a real page",
+    "test_workers_exit_when_their_database_is_deleted": "workers notice it by themselves",
+    "test_an_answer_appears_word_by_word_as_text": "the sample that streams, in a browser",
+    "test_admin_and_dashboard": "the Django example in a browser",
     "test_a_client_that_dies_with_any_command_leaves_nothing_in_limbo": "a death at each of Redis' commands in turn",
     "test_queues_and_workers_are_shown_and_counts_return_to_zero_after_kill_9": "a whole lease has to run out",
     "test_a_heartbeat_gives_up_a_silent_connection_before_its_lease_expires": "a whole lease has to run out",
@@ -72,6 +79,14 @@ WORTH = {
     "test_a_client_that_does_not_read_is_disconnected": "a client that blocks the server for a whole time limit",
     "test_axe_finds_violations": "an independent checker proves that the page test can fail",
     "test_it_predicts_exactly_what_workers_refuse": "the deploy check beside workers that run 2,000 jobs",
+    "test_the_dashboard_is_behind_the_login_of_the_application": "an application of each framework, in a browser",
+    "test_a_worker_stopped_on_a_shared_store_leaves_no_claims": "workers stopped at random moments",
+    "test_a_crowd_never_runs_more_of_a_limit_key_than_it_allows": "many processes claim under one limit",
+    "test_the_feed_does_not_grow_beyond_what_it_keeps": "more transitions than a store keeps",
+    "test_a_due_run_that_was_not_enqueued_is_late": "the page waits until a run is late",
+    "test_very_many_children_of_one_parent_run_and_then_what_comes_after_all": "thousands of children of one parent",
+    "test_an_exchange_costs_as_many_commands_at_any_depth": "a queue of 60,000 jobs",
+    "test_a_program_that_leaves_the_app_open_ends_without_a_complaint": "programs in processes of their own",
 }
 """Why a slow test is worth its time."""
 

@@ -62,7 +62,7 @@ class S3Server:
 
     def remove(self) -> None:
         if self.process is not None and self.process.poll() is None:
-            # It has nothing to save, and may take longer to say good-bye than the run that used it.
+            # It has nothing to save, and may take longer to stop than the run that used it.
             self.process.kill()
             self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)

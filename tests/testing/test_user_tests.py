@@ -113,14 +113,16 @@ async def test_an_event_loop_is_not_blocked_by_functions_that_it_awaits(shop, be
 
 
 def test_the_time_that_a_function_waits_for_its_thread_is_not_part_of_its_timeout(shop, bench):
-    gate = threading.Event()
+    @shop.app.task
+    def first() -> None:
+        threading.Event().wait(2.2)
 
-    @shop.app.task(timeout=0.2, max_attempts=1)
-    def wait() -> None:
-        gate.wait(0.1)
+    @shop.app.task(timeout=2, max_attempts=1)
+    def behind_it() -> None: ...
 
-    for _ in range(4):
-        wait.sync.enqueue()
+    first.sync.enqueue()
+    for _ in range(3):
+        behind_it.sync.enqueue()
     bench.work()
 
 

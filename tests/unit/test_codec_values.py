@@ -54,6 +54,16 @@ def test_a_value_that_no_store_should_see_is_refused_by_name(value, message):
     assert "anything()" in str(refusal.value)
 
 
+@pytest.mark.parametrize(("value", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_a_long_text_beside_it_hides_nothing(value, message):
+    def two(text, x): ...
+
+    with pytest.raises(InvalidJob, match=message):
+        Arguments(two).encode(("long\n" * 1000, value), {})
+    with pytest.raises(InvalidJob, match="u0000"):
+        Arguments(two).encode(("long\n" * 1000 + "\0", 1), {})
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_nan_is_refused_even_where_none_would_fit(value):
     with pytest.raises(InvalidJob, match=r"parameter 'x' of number\(\) contains NaN or infinity"):

@@ -81,7 +81,7 @@ def no_pause_between_resends(monkeypatch):
 
 @pytest.fixture
 async def claimed():
-    """A job that somebody claimed from a store of its own."""
+    """A job that was claimed from a store of its own."""
     memory = MemoryStore()
     await memory.write(build_batch(inserts=[build.new_job("held")]))
     return (await memory.write(build_batch(asks=[build.ask()]))).asks[0].records[0]

@@ -13,6 +13,7 @@ ENTRIES = {
     "postgres": ("Holdfast('postgresql://h/d')", "asyncpg", "asyncpg.protocol"),
     "redis": ("Holdfast('redis://h')", "hiredis", "hiredis.hiredis"),
     "remote": ("Holdfast('http://h')", "aiohttp", "multidict"),
+    "sentry": ("import holdfast.contrib.sentry", "sentry_sdk", "sentry_sdk.crons"),
     "tui": ("from holdfast.cli.top import top; top('memory://')", "textual", "rich.console"),
 }
 RUN = """

@@ -8,6 +8,7 @@ from holdfast.core.flow_rules import END_STATE, decide, end_of_flow, failed, unn
 from holdfast.core.internal import FollowUp, Internal, added, read, write
 from holdfast.core.job import Record, State
 from holdfast.core.lifecycle import retry
+from holdfast.flows.release import fill_results
 
 WORDS = [
     None,
@@ -127,3 +128,14 @@ def test_a_flow_sets_its_own_fields():
     assert read(added(write(Internal(expires_in=5.0)), about)) == Internal(
         flow="f", after=((0, "ignore"),), holes=True, expires_in=5.0
     )
+
+
+@pytest.mark.parametrize(
+    ("partly", "payload"), [(False, b'{"a":3,"b":null,"c":null}'), (True, b'{"a":3,"b":null,"c":{"$result":2}}')]
+)
+def test_results_of_unfinished_parents_are_left_out_only_where_that_is_wanted(partly, payload):
+    holes = b'{"a":{"$result":0},"b":{"$result":1},"c":{"$result":2}}'
+    child = msgspec.structs.replace(job(3, holes=True), payload=holes)
+    ended = msgspec.structs.replace(job(0, State.SUCCEEDED), result=b"3")
+    parents = {one.id: one for one in (ended, job(1, State.DEAD), job(2, State.QUEUED))}
+    assert fill_results(child, parents, partly=partly) == payload

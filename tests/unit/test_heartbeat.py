@@ -211,3 +211,95 @@ async def test_a_store_that_cannot_be_opened_is_tried_again_and_closed_once():
     await eventually(lambda: len(reported.known) >= 3)
     await one.stopped()
     assert (store.tries, store.opened, reported.failures) == (2, 0, 1)
+
+
+class Served:
+    """What a heartbeat serves for its worker; each call waits until `released`, if it is `held`."""
+
+    def __init__(self, *, held=False, errors=()):
+        self.calls, self.ended, self.stores, self.errors = 0, 0, set(), list(errors)
+        self.held, self.released = held, asyncio.Event()
+
+    async def __call__(self, store):
+        self.calls += 1
+        self.stores.add(store)
+        if self.held:
+            await self.released.wait()
+        if self.errors:
+            raise self.errors.pop(0)
+        self.ended += 1
+
+
+def serving(store, reported, served, received, lease=LEASE):
+    holder = build.holder("ann", lease)
+    return Heartbeat(store, holder, frozenset, reported.after, reported.failed, outages=received, serve=served)
+
+
+async def test_requests_are_served_after_each_heartbeat_by_its_store():
+    store, served, received = Failing(), Served(), Log()
+    one = serving(store, Reported(), served, received)
+    one.start()
+    await eventually(lambda: served.ended >= 3)
+    await one.stopped()
+    assert served.calls <= store.heartbeats
+    assert served.stores == {store}
+    assert {("worked", "heartbeat"), ("worked", "control")} == set(received.said)
+
+
+async def test_requests_that_arrive_while_others_are_served_are_served_next():
+    store, reported, served = Failing(), Reported(), Served(held=True)
+    one = serving(store, reported, served, Log(), lease=3600.0)
+    one.start()
+    await eventually(lambda: served.calls == 1)
+    for heartbeats in (2, 3):
+        one.soon()
+        await eventually(lambda heartbeats=heartbeats: len(reported.known) == heartbeats)
+    assert served.calls == 1, "one at a time"
+    one._loop.call_soon_threadsafe(served.released.set)
+    await eventually(lambda: served.ended == 2)
+    await eventually(lambda: one._serving is None)
+    assert (len(reported.known), one._serve_again) == (4, False), "nothing has arrived since"
+    await one.stopped()
+
+
+async def test_requests_that_cannot_be_served_do_not_stop_the_heartbeat():
+    store, received = Failing(), Log()
+    served = Served(errors=[StoreUnavailable("away"), ValueError("not a request")])
+    one = serving(store, Reported(), served, received)
+    one.start()
+    await eventually(lambda: served.ended >= 2)
+    await one.stopped()
+    control = [said for said in received.said if said[1] == "control"]
+    assert control[:3] == [
+        ("failed", "control", "away"),
+        ("failed", "control", "not a request"),
+        ("worked", "control"),
+    ]
+
+
+async def test_requests_without_an_answer_are_given_up_and_read_again(monkeypatch):
+    monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.02)
+    served, received = Served(held=True), Log()
+    one = serving(Failing(), Reported(), served, received)
+    one.start()
+    await eventually(lambda: served.calls >= 2)
+    await one.stopped()
+    [first, *_] = [said for said in received.said if said[1] == "control"]
+    assert first[0] == "failed"
+    assert "within 0.02 s" in first[2]
+
+
+@pytest.mark.parametrize("patience", [0.0, 60.0])
+async def test_a_heartbeat_that_stops_serves_the_last_requests_for_a_limited_time(monkeypatch, caplog, patience):
+    monkeypatch.setattr(heartbeat, "SERVE_SECONDS", patience)
+    store, served = Failing(), Served(held=True)
+    one = serving(store, Reported(), served, Log(), lease=3600.0)
+    one.start()
+    await eventually(lambda: served.calls == 1)
+    stopped = asyncio.create_task(one.stopped())
+    if patience:
+        await eventually(lambda: one._stopping)
+        one._loop.call_soon_threadsafe(served.released.set)
+    await stopped
+    assert (served.ended, store.opened) == (1 if patience else 0, 0)
+    assert caplog.records == []

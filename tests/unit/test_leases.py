@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -12,10 +13,11 @@ from holdfast.core.operations import HeartbeatReply, HeldClaim
 from holdfast.store.group_commit import GroupCommit
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock, build
-from holdfast.testing.verbs import claim_one, insert, job, running, settle
+from holdfast.testing.verbs import apply, claim_one, insert, job, running, settle
 from holdfast.worker.lease import Leases
 from holdfast.worker.run import Run
 from holdfast.worker.slots import Slots
+from holdfast.worker.unstarted import Unstarted, shared_memory
 
 LEASE = 6.0
 
@@ -304,6 +306,39 @@ async def test_a_claim_is_on_its_way_until_its_jobs_have_begun(scene, error):
         with pytest.raises(RuntimeError, match="cannot begin"):
             await scene.leases.claim(ask, begin)
     assert scene.leases._unanswered == set()
+
+
+async def test_a_supervisor_knows_which_claims_had_not_begun(scene):
+    await insert(scene.store, build.new_job("a"))
+    fd = shared_memory()
+    scene.leases._unstarted = shared = Unstarted(fd)
+    os.close(fd)
+    seen = []
+    claims = await scene.leases.claim(build.ask(scene.leases.holder), lambda one: seen.append(shared.covers(one)))
+    [record] = claims.records
+    assert (seen, shared.covers(record)) == ([True], False)
+
+
+async def test_a_notification_asks_for_a_heartbeat_until_the_leases_are_closed(scene):
+    asked, run = asyncio.Event(), await scene.runs("job")
+    scene.leases.watch(asked.set)
+    await scene.done()
+    await apply(scene.store, build.cancellation(run.record))
+    await asyncio.wait_for(asked.wait(), 90)
+    await scene.leases.close()
+    assert scene.leases._watching.cancelled(), "it has ended, not only been told to"
+
+
+async def test_a_worker_is_idle_without_runs_unwritten_outcomes_and_unanswered_claims(scene):
+    run = await scene.runs("job")
+    assert not scene.leases.idle
+    scene.slots.remove(run)
+    assert scene.leases.idle
+    for busy in (scene.slots.settling, scene.leases._unanswered):
+        busy.add(("job", 1))
+        assert not scene.leases.idle
+        busy.clear()
+    assert scene.leases.idle
 
 
 async def test_the_answer_to_a_heartbeat_is_compared_on_the_loop_of_the_worker(scene):

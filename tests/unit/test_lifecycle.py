@@ -15,10 +15,13 @@ from holdfast.core.lifecycle import (
     Rules,
     cancel,
     delete,
+    edit,
     failures,
     history,
+    overdue,
     retry,
     settle,
+    time_left,
     too_late,
     update_meta,
     updated_at,
@@ -359,6 +362,38 @@ def test_a_retry_of_an_expired_job_removes_its_expiry():
     assert retry(record).patch.extra == b'{"flow":"f"}'
 
 
+@pytest.mark.parametrize(
+    ("extra", "delay", "then"),
+    [
+        (None, 30.0, State.FAILED),
+        (b'{"deadline_in":20}', 14.0, State.FAILED),
+        (b'{"deadline_in":20}', 15.0, State.DEAD),
+        (b'{"deadline_at":20000000}', 14.0, State.FAILED),
+        (b'{"deadline_at":20000000}', 15.5, State.DEAD),
+    ],
+)
+def test_a_job_is_retried_only_before_its_deadline(extra, delay, then):
+    ended = end(job(extra=extra, started_at=5_000_000), Outcome.failed("Boom", delay=delay))
+    assert ended.state == then
+    assert ("not retried" in ended.error) == (then == State.DEAD)
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [
+        ({}, None),
+        ({"extra": b'{"flow":"f"}'}, None),
+        ({"extra": b'{"deadline_in":20}'}, 15.0),
+        ({"extra": b'{"deadline_in":20}', "created_at": 2_000_000}, 17.0),
+        ({"extra": b'{"deadline_at":5000000}'}, 0.0),
+    ],
+)
+def test_the_time_to_the_deadline_is_counted_from_the_claim(fields, left):
+    record = job(started_at=5_000_000, **fields)
+    assert time_left(record) == left
+    assert (overdue(record) is not None) == (left == 0.0)
+
+
 def test_a_snooze_waits_as_long_as_it_said():
     ended = end(job(), Outcome.snoozed(8.0))
     assert (ended.delay, ended.outcome) == (8.0, "snoozed")
@@ -431,6 +466,12 @@ def test_cancelling_a_waiting_job_ends_it_at_once(state):
 
 def test_cancelling_between_two_attempts_says_so():
     assert cancel(job(state=State.FAILED, attempt=2), RULES).patch.error == "cancelled while it waited"
+
+
+def test_cancelling_a_suspended_job_does_not_say_that_it_never_ran():
+    """Its attempt is not charged while it waits for a signal; its steps are stored."""
+    suspended = job(state=State.BLOCKED, attempt=0, checkpoint=b"{}")
+    assert cancel(suspended, RULES).patch.error == "cancelled while it waited"
 
 
 def test_cancelling_a_running_job_is_a_request():
@@ -531,6 +572,7 @@ def test_a_job_that_never_ran_has_no_history():
 
 def test_a_running_attempt_is_not_yet_history():
     assert history(job()) == ()
+    assert history(job(state=State.FAILED, finished_at=9)) == (), "it is in the history that the store keeps"
 
 
 def test_failures_count_since_the_last_reset_and_include_a_dead_end_that_ran():
@@ -566,3 +608,72 @@ def test_an_error_that_is_no_proper_text_is_made_one(outcome):
     ended = outcome("no file 'caf\udce9\0'", "Traceback: caf\udce9\0")
     assert ended.error == "no file 'caf?\ufffd'"
     assert ended.traceback == "Traceback: caf?\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (Outcome.succeeded(b"3"), None),
+        (Outcome.failed("KeyError: 'a'", error_type="KeyError"), "KeyError"),
+        (Outcome.failed("a manual claim failed"), "failed"),
+    ],
+)
+def test_the_kind_of_an_error_is_the_class_of_the_exception_or_the_outcome(outcome, kind):
+    assert outcome.error_kind == kind
+
+
+# -- edit
+
+
+def waiting(state=State.QUEUED, **fields):
+    return job(state=state, fence=3, checkpoint=b"step", **fields)
+
+
+def test_other_arguments_remove_the_finished_steps_and_other_edits_keep_them():
+    assert edit(waiting(), Patch(payload=b"[1]"), None) == Change(
+        "j", State.QUEUED, 3, Patch(payload=b"[1]", checkpoint=None), expected_task="work"
+    )
+    assert edit(waiting(), Patch(priority=4, queue="q"), None) == Change(
+        "j", State.QUEUED, 3, Patch(priority=4, queue="q"), expected_task="work"
+    )
+
+
+def test_a_refused_job_with_other_arguments_is_due_and_refused_for_the_first_time_again():
+    meta = {REFUSED_SINCE: {"at": 1, "fence": 3}}
+    refused = waiting(State.SCHEDULED, waiting_for=COMPATIBLE, meta=meta)
+    due = {"state": State.QUEUED, "delay": 0.0}
+    with_arguments = Patch(payload=b"[1]", checkpoint=None, meta={REFUSED_SINCE: None})
+    assert edit(refused, Patch(payload=b"[1]"), None).patch == msgspec.structs.replace(with_arguments, **due)
+    later = {"state": State.SCHEDULED, "delay": 9.0}
+    assert edit(refused, Patch(payload=b"[1]"), 9.0).patch == msgspec.structs.replace(with_arguments, **later)
+    assert edit(refused, Patch(priority=1), None).patch == Patch(priority=1)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "delay", "then"),
+    [
+        (State.QUEUED, None, 5.0, State.SCHEDULED),
+        (State.SCHEDULED, None, 0.0, State.QUEUED),
+        (State.FAILED, None, 5.0, State.FAILED),
+        (State.FAILED, None, 0.0, State.QUEUED),
+        (State.BLOCKED, Waiting("limit", "api"), 5.0, State.SCHEDULED),
+        (State.BLOCKED, None, 5.0, State.SCHEDULED),
+    ],
+)
+def test_another_time_of_a_waiting_job(state, reason, delay, then):
+    patch = edit(waiting(state, waiting_for=reason), Patch(), delay).patch
+    assert patch == Patch(state=then, delay=delay)
+
+
+def test_a_job_that_waits_for_something_else_gets_no_other_time_but_other_arguments():
+    blocked = waiting(State.BLOCKED, waiting_for=Waiting("signal", "paid"))
+    with pytest.raises(InvalidState, match="it waits for"):
+        edit(blocked, Patch(payload=b"[1]"), 5.0)
+    assert edit(blocked, Patch(payload=b"[1]"), None).patch == Patch(payload=b"[1]", checkpoint=None)
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - WAITING))
+def test_only_a_waiting_job_is_edited(state):
+    why = "it has started" if state == State.RUNNING else "only a waiting job"
+    with pytest.raises(InvalidState, match=why):
+        edit(job(state=state), Patch(priority=1), None)

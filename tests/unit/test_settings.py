@@ -236,7 +236,7 @@ def test_a_wrong_backoff_base_is_refused(given):
 
 @pytest.mark.parametrize("name", ["secret", "url", "no_such", ""])
 def test_what_the_store_does_not_keep_is_refused_with_what_it_does(name):
-    with pytest.raises(ConfigError, match=r"cannot be stored .* these settings can: backoff_base, .*max_retries"):
+    with pytest.raises(ConfigError, match=r"cannot be kept .* these settings can: audit_retention, .*max_retries"):
         stored_name(name)
 
 

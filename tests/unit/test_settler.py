@@ -46,7 +46,7 @@ class Scene:
 
 async def test_a_job_that_completed_in_its_own_transaction_is_reported_and_not_written_again():
     scene = Scene()
-    await scene.ends("a", context=SimpleNamespace(completed=True))
+    await scene.ends("a", context=SimpleNamespace(completed=True, end_stream=tuple))
     assert (scene.written, scene.reported) == ([], [("a", State.SUCCEEDED)])
     assert scene.slots.quiet.is_set()
 

@@ -152,7 +152,8 @@ async def test_a_job_that_waits_for_a_signal_is_cancelled_at_once(make_app):
 
         await eventually(waits)
         assert await handle.cancel() is True
-        assert (await handle.job()).state == State.CANCELLED
+        job = await handle.job()
+        assert (job.state, job.error) == (State.CANCELLED, "cancelled while it waited")
         assert await app.signal("answer", "late") == 0
 
 

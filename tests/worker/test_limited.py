@@ -130,7 +130,7 @@ async def test_a_limit_key_that_was_slowed_goes_on_when_the_time_is_over(app):
 async def test_a_job_of_no_limit_key_cannot_be_slowed_down(app):
     @app.task(max_attempts=1)
     async def call(ctx: Context) -> None:
-        with pytest.raises(ConfigError, match="has no limit, so there is no rate to reduce: give the task a limit="):
+        with pytest.raises(ConfigError, match="has no limit, so its starts cannot be paused: give the task a limit="):
             await ctx.report_rate_limit(retry_after=5)
 
     handle = await call.enqueue()

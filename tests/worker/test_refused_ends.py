@@ -71,6 +71,7 @@ async def test_a_refused_completion_is_no_success_in_events_webhooks_and_metrics
     async def reported():
         messages = [json.loads(job.payload["message"]) for job in (await app.jobs(task=TASK)).jobs]
         ends = {(message["type"], message["data"]["job_id"]) for message in messages}
-        return ends if ("job_succeeded", kept) in ends else None
+        return ends if wanted <= ends else None  # the deliveries are made independently of each other
 
-    assert await eventually(reported) == {("job_failed", taken), ("job_succeeded", kept)}
+    wanted = {("job_failed", taken), ("job_succeeded", kept)}
+    assert await eventually(reported) == wanted

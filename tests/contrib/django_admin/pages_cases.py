@@ -82,6 +82,8 @@ class AdminTests(TestCase):
         assert self.state(self.waiting) == "cancelled"
         logged = {(entry.user.username, entry.object_id, entry.change_message) for entry in LogEntry.objects.all()}
         assert logged == {("ada", self.dead, "Retried."), ("bob", self.waiting, "Cancelled.")}
+        acted = [(one.actor, one.surface, one.action, one.target["id"]) for one in app.sync.audit.list(limit=2).entries]
+        assert acted == [("bob", "django", "cancel", self.waiting), ("ada", "django", "retry", self.dead)]
 
     def test_several_jobs_are_changed_and_each_refusal_is_shown(self):
         self.log_in("view_job", "cancel_job")

@@ -57,6 +57,16 @@ def build(url: str, journal: Journal, *, wall_skew: float = 0.0, **settings: Any
             time.sleep(seconds)
         return n * n
 
+    @app.task(name="stream")
+    async def stream(ctx: Context, n: int) -> int:
+        number = 0
+        while number < 20 or not gates.is_open(n, ctx.fence):
+            journal.write("emit", ctx.job.id, fence=ctx.fence, number=number)
+            await ctx.emit(f"{ctx.fence}-{number}")
+            await asyncio.sleep(0.01)
+            number += 1
+        return number
+
     @app.task(name="block_the_loop")
     async def block_the_loop(ctx: Context, n: int, seconds: float) -> int:
         with journalled(ctx, n):

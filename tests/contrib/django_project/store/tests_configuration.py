@@ -10,7 +10,7 @@ from django.test import SimpleTestCase, TransactionTestCase
 
 from holdfast.contrib.django.configuration import Configuration, postgres_url
 from holdfast.core.url import split
-from holdfast.store.postgres.place import from_url
+from holdfast.store.postgres.address import from_url
 
 EMPTY = {"NAME": "", "USER": "", "PASSWORD": "", "HOST": "", "PORT": "", "OPTIONS": {}}
 
