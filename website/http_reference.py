@@ -84,6 +84,8 @@ def _type(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(f"`{json.dumps(value)}`" for value in schema["enum"]) + _default(schema)
     kind = schema.get("type", "any")
+    if "prefixItems" in schema:  # of a tuple; `items` is then False
+        return f"list of {', '.join(map(_type, schema['prefixItems']))}" + _default(schema)
     if kind == "array":
         return f"list of {_type(schema.get('items', {}))}" + _default(schema)
     if kind == "object" and isinstance(schema.get("additionalProperties"), dict):

@@ -47,7 +47,7 @@ PAGES: dict[str, tuple[str, list[Documented]]] = {
     "jobs": (
         "Jobs",
         [
-            *named("Handle", "Job", "State", "Claim", "Filter", "Page", "Stats"),
+            *named("Handle", "as_completed", "Chunk", "Job", "State", "Claim", "Filter", "Page", "Stats"),
             AttemptInfo,
             LimitInfo,
             Progress,

@@ -9,7 +9,17 @@ INSIDE: dict[type, set[str]] = {
     Task: {"decode", "decode_result", "encode", "encode_open", "encode_result", "stored_as"},
     Handle: {"decode"},
     Claim: {"heartbeat", "record", "token"},
-    Context: {"ask_to_stop", "let_steps_end", "progress_note", "refuse_in_transaction", "say", "write"},
+    Context: {
+        "ask_to_stop",
+        "end_stream",
+        "finish_stream",
+        "let_steps_end",
+        "progress_note",
+        "refuse_in_transaction",
+        "say",
+        "unwritten",
+        "write",
+    },
     Flow: {"check", "tolerated"},
     Node: {"about", "is_first", "outside"},
     Flows: {
