@@ -67,10 +67,11 @@ test: $(DEV)
 
 test-all: servers peers test
 	HOLDFAST_LONG=1 $(BIN)/python -m pytest -m "extended or sized" $(PYTEST_ARGS)
+	$(BIN)/python tests/support/skips.py
 	$(BIN)/python tests/support/pythons.py $(PYTEST_ARGS)
 
 # Redis beside Valkey, pgbouncer, Prometheus and Azurite, which no wheel has; and the tools that check deploy/ and .github/.
-servers: $(DEV)
+servers: $(DEV) $(JAVASCRIPT)/.installed
 	$(BIN)/python tests/support/fetch.py
 
 peers: $(PEERS)/.installed

@@ -40,7 +40,7 @@ def many_name(writers: int) -> str:
 
 
 MANY = many_name(16)
-FEW = 2000
+FEW = 1000
 """Jobs of a backlog that is made one commit at a time."""
 KINDS: dict[str, dict[str, Any]] = {
     "in bulk": {"rounds": 20},
@@ -186,7 +186,7 @@ def judge_bucket(figures: Figures, depths: tuple[int, ...]) -> list[Verdict]:
     def plain(scenario: str) -> list[float]:
         return figures.of(scenario, HOLDFAST).known
 
-    def dearer(what: str) -> list[float]:
+    def cost_ratios(what: str) -> list[float]:
         shallow, deep = (f"{what}: {depth_name(depth)}" for depth in (depths[0], depths[-1]))
         return figures.ratios((deep, HOLDFAST), (shallow, HOLDFAST))
 
@@ -198,10 +198,13 @@ def judge_bucket(figures: Figures, depths: tuple[int, ...]) -> list[Verdict]:
         Verdict(f"{SLOWEST}, 16 writers", "≤ 5 s", plain(f"{SLOWEST}: {MANY}"), at_most=5.0),
         Verdict(DEEP, "≥ 20 times a single object", deep, at_least=20.0),
         Verdict(
-            f"bytes per job, depth {depths[0]:,} → {depths[-1]:,}", "≤ 1.5 times", dearer("bytes per job"), at_most=1.5
+            f"bytes per job, depth {depths[0]:,} → {depths[-1]:,}",
+            "≤ 1.5 times",
+            cost_ratios("bytes per job"),
+            at_most=1.5,
         ),
         Verdict(
-            f"requests per job, depth {depths[0]:,} → {depths[-1]:,}", "≤ 1.5 times", dearer(REQUESTS), at_most=1.5
+            f"requests per job, depth {depths[0]:,} → {depths[-1]:,}", "≤ 1.5 times", cost_ratios(REQUESTS), at_most=1.5
         ),
         Verdict(
             "run at defaults, plain function, no delay",

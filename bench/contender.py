@@ -14,7 +14,7 @@ from typing import Any
 from .measure import quantile
 from .process import BenchError, Child
 
-PAUSES = (1.2, 2.0)
+PAUSES = (0.4, 0.8)
 """Seconds between jobs when latency is measured: long enough for every worker to have gone to sleep again."""
 
 

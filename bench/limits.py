@@ -90,7 +90,7 @@ def judge_limits(figures: Figures) -> list[Verdict]:
     return [
         Verdict(
             f"{store}: {who}",
-            f"≤ {MAX_RATIOS[do]:g} times as dear as no limits",
+            f"≤ {MAX_RATIOS[do]:g} times the cost without limits",
             figures.ratios((name_of(store), PLAIN), (name_of(store), who)),
             at_most=MAX_RATIOS[do],
         )

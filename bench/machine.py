@@ -43,7 +43,7 @@ def _file_system(folder: Path) -> str:
 
 
 def _fsyncs(folder: Path, count: int = 200) -> float:
-    """How dear durability is here: small appends made durable, a second."""
+    """The cost of durability here: small appends made durable, a second."""
     path = folder / "fsync"
     with path.open("wb", buffering=0) as file:
         start = time.perf_counter()

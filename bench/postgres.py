@@ -108,7 +108,7 @@ class Postgres:
                     HOLDFAST: lambda folder: self._run(self.holdfast, folder, 1, scale.run, concurrency=CONCURRENCY),
                     RAW: lambda folder: self.raw.rate(folder, do="work", count=scale.run),
                     THREADS: lambda folder: self._run(
-                        self.holdfast, folder, 1, scale.run_peers, concurrency=CONCURRENCY, thread=True
+                        self.holdfast, folder, 1, scale.run // 2, concurrency=CONCURRENCY, thread=True
                     ),
                     **rows.at_defaults(self.holdfast, scale.run // 2),
                     PGQUEUER: lambda folder: self._run(self.others[PGQUEUER], folder, 1, scale.run),
@@ -137,14 +137,14 @@ class Postgres:
             rows.idle_worker(
                 self.holdfast,
                 scale.idle,
-                {who: one.ready_worker for who, one in self.others.items()},
+                {who: self.others[who].ready_worker for who in (PGQUEUER, PROCRASTINATE)},
                 self._traffic,
             ),
             rows.payloads(
                 {HOLDFAST: self.holdfast, RAW: self.raw, PGQUEUER: self.others[PGQUEUER]}, scale.payloads, self._pid()
             ),
             rows.flows(self.holdfast, scale.flows, self.raw),
-            rows.command(self.holdfast, scale.imports, Procrastinate=(self.others[PROCRASTINATE], defer)),
+            rows.command(self.holdfast, scale.imports // 2, Procrastinate=(self.others[PROCRASTINATE], defer)),
             *[self._depth(depth, scale.depth_rounds) for depth in scale.depths],
         ]
 
@@ -154,7 +154,7 @@ class Postgres:
 
     def _enqueue(self, name: str, how: str, per: int, count: int, peers: tuple[str, ...]) -> Scenario:
         def peer(who: str) -> Callable[[Path], float]:
-            few = count if how == "bulk" else min(count, 2000 if how == "singles" else 10_000)
+            few = min(count, {"singles": 2000, "bulk": count if who == PGQUEUER else 10_000}.get(how, 4_000))
             return lambda folder: self.others[who].rate(folder, do="enqueue", how=how, count=few)
 
         ours: dict[str, rows.Measure] = {

@@ -27,7 +27,7 @@ def judge_postgres(figures: Figures, depths: tuple[int, ...]) -> list[Verdict]:
     theirs = [figures.of(names.P50, who).median for who in peers if figures.of(names.P50, who).known]
     latency = [value / min(theirs) for value in ours] if theirs else []
     shallow, deep = names.depth_name(depths[0]), names.depth_name(depths[-1])
-    dearer = figures.ratios((deep, rows.HOLDFAST), (shallow, rows.HOLDFAST))
+    cost_ratios = figures.ratios((deep, rows.HOLDFAST), (shallow, rows.HOLDFAST))
     plain = "run at defaults, plain function"
     return [
         of_run(plain, rows.DEFAULT_PLAIN, names.PROCRASTINATE_PLAIN, 4.0, "times Procrastinate, plain functions"),
@@ -41,5 +41,7 @@ def judge_postgres(figures: Figures, depths: tuple[int, ...]) -> list[Verdict]:
         ratio(names.BULK, (names.PGQUEUER,), 2.0, "times pgqueuer"),
         Verdict(names.P50, "≤ 0.7 times the fastest peer", latency, at_most=0.7),
         *judge_rows(figures, names.RUN_ONE, memory=40.0, traffic=TRANSACTIONS, traffic_limit=1.0),
-        Verdict(f"depth {depths[0]:,} → {depths[-1]:,}, never analysed", "≤ 1.3 times as dear", dearer, at_most=1.3),
+        Verdict(
+            f"depth {depths[0]:,} → {depths[-1]:,}, never analysed", "≤ 1.3 times the cost", cost_ratios, at_most=1.3
+        ),
     ]

@@ -1,4 +1,4 @@
-"""Processes that are measured: started, talked to by JSON lines, and always ended by whoever started them."""
+"""Processes that are measured: started, talked to by JSON lines, and always ended by the process that started them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BenchError(Exception):
 
 
 def environment(more: Mapping[str, str]) -> dict[str, str]:
-    """What a measured process finds in its environment: this checkout, and no setting of whoever measures."""
+    """What a measured process finds in its environment: this checkout, and no setting of the measuring process."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
     return {**inherited, "PYTHONPATH": str(ROOT / "src"), **more}
 

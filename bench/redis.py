@@ -31,7 +31,9 @@ SAFE = ("SAQ", "arq", "taskiq (streams, results)", "streaq", "Dramatiq", "RQ")
 ASYNC = ("SAQ", "arq", "taskiq (streams, results)", "streaq")
 PLAIN = ("Dramatiq", "Huey", "RQ", "Celery")
 """Those that run plain functions and enqueue with a blocking call."""
-IDLE = ("SAQ", "taskiq (streams, results)", "Dramatiq", "Huey")
+IDLE = ("taskiq (streams, results)", "Huey")
+LATENCY = ("SAQ", "taskiq (streams, results)", "Huey")
+"""The quickest of those that wait for a notification."""
 FLOWS = ("RQ", "Celery")
 SLOW = {"RQ": 5, "arq": 2, "streaq": 2, "Celery": 2}
 """By how much fewer jobs they are given."""
@@ -106,7 +108,7 @@ class Redis:
                     HOLDFAST: lambda folder: self._run(self.holdfast, folder, 1, scale.run, concurrency=CONCURRENCY),
                     RAW: lambda folder: self.raw.rate(folder, do="work", count=scale.run),
                     THREADS: lambda folder: self._run(
-                        self.holdfast, folder, 1, scale.run_peers, concurrency=CONCURRENCY, thread=True
+                        self.holdfast, folder, 1, scale.run // 2, concurrency=CONCURRENCY, thread=True
                     ),
                     **rows.at_defaults(self.holdfast, scale.run // 2),
                     **{who: self._run_peer(who, scale.run_peers // SLOW.get(who, 1)) for who in PEERS},
@@ -131,7 +133,7 @@ class Redis:
                 self.server.process.pid,
             ),
             rows.flows(self.holdfast, scale.flows, self.raw, **{who: self.others[who] for who in FLOWS}),
-            rows.command(self.holdfast, scale.imports, **self._commands()),
+            rows.command(self.holdfast, scale.imports // 2, **self._commands()),
             *[self._depth(depth, scale.depth_rounds) for depth in scale.depths],
             Scenario(
                 MEMORY,
@@ -142,7 +144,7 @@ class Redis:
 
     def _enqueue(self, name: str, how: str, per: int, count: int, peers: tuple[str, ...]) -> Scenario:
         def peer(who: str) -> Callable[[Path], float]:
-            few = min(count, 2000 if how == "singles" else 10_000)
+            few = min(count, 2000 if how == "singles" else 5_000)
             return lambda folder: self.others[who].rate(folder, do="enqueue", how=how, count=few)
 
         ours: dict[str, Callable[[Path], float | Values]] = {
@@ -185,7 +187,7 @@ class Redis:
             "ms",
             {
                 HOLDFAST: both(self.holdfast, scale.latency, concurrency=CONCURRENCY),
-                **{who: both(one, scale.latency_peers) for who, one in self.others.items()},
+                **{who: both(self.others[who], scale.latency_peers) for who in LATENCY},
             },
         )
 

@@ -19,7 +19,7 @@ def judge_redis(figures: Figures, depths: tuple[int, ...]) -> list[Verdict]:
     theirs = [figure.median for who in names.PEERS if (figure := figures.of(names.P50, who)).known]
     latency = [value / min(theirs) for value in ours] if theirs else []
     shallow, deep = names.depth_name(depths[0]), names.depth_name(depths[-1])
-    dearer = figures.ratios((deep, rows.HOLDFAST), (shallow, rows.HOLDFAST))
+    cost_ratios = figures.ratios((deep, rows.HOLDFAST), (shallow, rows.HOLDFAST))
     plain = figures.ratios((names.RUN_ONE, rows.DEFAULT_PLAIN), *[(names.RUN_ONE, who) for who in names.PLAIN])
     sync = figures.ratios((names.SINGLES, rows.SYNC), (names.SINGLES, rows.RAW))
     return [
@@ -35,5 +35,5 @@ def judge_redis(figures: Figures, depths: tuple[int, ...]) -> list[Verdict]:
         ratio(names.BULK, (rows.RAW,), 0.8, "of raw, the same keys and indexes"),
         Verdict(names.P50, "≤ 1 times the fastest peer", latency, at_most=1.0),
         *judge_rows(figures, names.RUN_ONE, memory=40.0, traffic=SCRIPTS, traffic_limit=0.7),
-        Verdict(f"depth {depths[0]:,} → {depths[-1]:,}", "≤ 1.3 times as dear", dearer, at_most=1.3),
+        Verdict(f"depth {depths[0]:,} → {depths[-1]:,}", "≤ 1.3 times the cost", cost_ratios, at_most=1.3),
     ]

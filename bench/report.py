@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from . import summary
+from . import charts, comparison, summary
 from .measure import Figure, Figures, number
 from .targets import Verdict, judge_sqlite
 
@@ -65,7 +65,7 @@ def text(run: dict[str, Any], figures: Figures) -> str:
 
 
 def cite(path: Path) -> None:
-    """Put a run's tables into README.md, its row into the repository's, and keep its JSON beside the code."""
+    """Put a run's tables into README.md, its figures into the repository's, and keep its JSON beside the code."""
     run, figures = load(path)
     if run["quick"] or run["only"] or run["troubles"] or run["scale"]["repeats"] < 3:
         raise SystemExit("only a whole run of at least three repeats in which nothing failed can be cited")
@@ -75,11 +75,20 @@ def cite(path: Path) -> None:
     _, _, after = rest.partition(end)
     if not rest or not after:
         raise SystemExit(f"README.md has no place for the figures of {store}: {begin} … {end}")
-    README.write_text(f"{before}{begin}\n{text(run, figures)}\n{end}{after}", encoding="utf-8")
+    README.write_text(f"{before}{begin}\n{picture(store)}{text(run, figures)}\n{end}{after}", encoding="utf-8")
     kept = RESULTS / f"cited-{store}.json"
     if path.resolve() != kept:
         shutil.copyfile(path, kept)
     summary.write(RESULTS)
+    comparison.write(RESULTS)
+    charts.write(RESULTS)
+
+
+def picture(store: str) -> str:
+    """The chart of a store, in Markdown; nothing for a run without one."""
+    if store not in charts.STORES:
+        return ""
+    return f"![Figures of {charts.STORES[store]}](../docs/images/figures-{store}.svg)\n\n"
 
 
 def _about(run: dict[str, Any]) -> str:

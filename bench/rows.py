@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def at_defaults(holdfast: Contender, count: int) -> dict[str, Measure]:
 
 
 def worker_command(app: str) -> list[str]:
-    """In the foreground, so that whoever starts it can end it; all else as by default, its log lines in a file."""
+    """In the foreground, so that its starter can end it; with all defaults, its log lines in a file."""
     return [COMMAND_LINE, "worker", "start", "-A", f"bench.holdfast_defaults:{app}", "--foreground"]
 
 
@@ -73,7 +73,7 @@ def worker_environment(holdfast: Contender, folder: Path) -> dict[str, str]:
 def payloads(sides: Mapping[str, Contender], count: int, server: int | None = None, size: int = MEGABYTE) -> Scenario:
     """Holdfast by `enqueue_many`; the raw loop and the peers one by one. `server`: the process id of the store's."""
 
-    def measure(side: Contender) -> Measure:
+    def measure(side: Contender, count: int) -> Measure:
         def run(folder: Path) -> Values:
             with side.start(folder, do="payloads", count=count, size=size) as process:
                 process.wait_until_ready()
@@ -91,7 +91,8 @@ def payloads(sides: Mapping[str, Contender], count: int, server: int | None = No
 
         return run
 
-    return Scenario(PAYLOADS, "ms/job", {who: measure(side) for who, side in sides.items()})
+    measured = {who: measure(side, count if who == HOLDFAST else -(-count // 4)) for who, side in sides.items()}
+    return Scenario(PAYLOADS, "ms/job", measured)
 
 
 def _family(pid: int | None) -> list[int]:
@@ -112,20 +113,21 @@ def idle_worker(
     """`traffic` is given the folder of the measurement."""
 
     @contextmanager
-    def started(folder: Path) -> Iterator[Child]:
+    def started(folder: Path) -> Generator[Child]:
         shell = Contender(holdfast.python, holdfast.module, lambda folder: worker_environment(holdfast, folder))
         waiting = lambda: holdfast.ask(folder, do="waiting")["jobs"]  # noqa: E731
         with shell.shell_worker(folder, worker_command("asynchronous"), waiting) as worker:
             yield worker
 
-    def measure(start: Started) -> Measure:
+    def measure(start: Started, seconds: float) -> Measure:
         def run(folder: Path) -> Values:
             with start(folder) as worker:
                 return idle.watch(worker, seconds, traffic(folder))
 
         return run
 
-    return Scenario("idle worker", "MB", {who: measure(one) for who, one in {HOLDFAST: started, **peers}.items()})
+    watched = {HOLDFAST: measure(started, seconds), **{who: measure(one, seconds / 2) for who, one in peers.items()}}
+    return Scenario("idle worker", "MB", watched)
 
 
 # -- cancellation

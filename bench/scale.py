@@ -15,40 +15,40 @@ class Scale:
     run: int
     """Jobs run by Holdfast and by the raw loop; it takes this many to fill a second or so."""
     run_peers: int
-    """Jobs run by the peers, and by Holdfast in threads."""
+    """Jobs run by the peers."""
     latency: int
     """Jobs enqueued with pauses, to an idle worker."""
     latency_peers: int
     seconds: float
     """Seconds of a rate that is not of a fixed number of jobs."""
     idle: float
-    """Seconds over which an idle worker is watched."""
+    """Seconds over which an idle worker is watched; half of them for a peer."""
     depths: tuple[int, ...]
     depth_rounds: int
     """Rounds of 1,000 jobs claimed and settled at each depth."""
     imports: int
     """Fresh interpreters per repeat; runs of a command."""
     payloads: int
-    """Jobs of 1 MB."""
+    """Jobs of 1 MB; a quarter of them one by one."""
     flows: int
     """Flows of three jobs."""
 
 
 FULL = Scale(
     repeats=3,
-    singles=5_000,
+    singles=4_000,
     grouped=50_000,
     run=50_000,
-    run_peers=10_000,
-    latency=40,
-    latency_peers=20,
-    seconds=10.0,
-    idle=30.0,
+    run_peers=5_000,
+    latency=12,
+    latency_peers=6,
+    seconds=6.0,
+    idle=15.0,
     depths=(1_000, 100_000, 1_000_000),
     depth_rounds=20,
     imports=7,
-    payloads=500,
-    flows=500,
+    payloads=400,
+    flows=300,
 )
 QUICK = Scale(
     repeats=1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ def run(scenarios: Sequence[Scenario], repeats: int, folder: Path) -> tuple[Figu
             order = list(scenario.contenders.items())[:: 1 if repeat % 2 == 0 else -1]
             for who, measure in order * scenario.times:
                 where = f"[{repeat + 1}/{repeats}] {scenario.name} · {who}"
+                began = time.monotonic()
                 try:
                     with tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as empty:
                         found = measure(Path(empty))
@@ -43,6 +45,7 @@ def run(scenarios: Sequence[Scenario], repeats: int, folder: Path) -> tuple[Figu
                     print(f"{where}: FAILED\n{error}", file=sys.stderr)
                     figures.add(scenario.name, who, scenario.unit, None)
                     continue
+                where = f"{where} ({time.monotonic() - began:.1f} s)"
                 values = found if isinstance(found, dict) else {"": found}
                 for part, value in values.items():
                     name, unit = part.rsplit(", ", 1) if part else (scenario.name, scenario.unit)

@@ -23,6 +23,8 @@ HUEY = "Huey"
 LITEQUEUE, LITEQUEUE_SHIPPED = "litequeue", "litequeue, as shipped (not synced)"
 FILE = "jobs.db"
 CONCURRENCY = 100
+SLOW = 4
+"""By how much fewer jobs litequeue is given to run."""
 HUEY_THREADS = {HUEY: 1, "Huey, 4 threads": 4}
 """Which is faster changes from run to run: both take part, and the better of each repeat is the one to beat."""
 
@@ -78,7 +80,7 @@ class Sqlite:
             rows.idle_worker(self.holdfast, scale.idle, {HUEY: self._idle_huey}),
             rows.payloads({HOLDFAST: self.holdfast, RAW: self.raw, HUEY: self.huey}, scale.payloads),
             rows.flows(self.holdfast, scale.flows, self.raw),
-            rows.command(self.holdfast, scale.imports),
+            rows.command(self.holdfast, scale.imports // 2),
             *[self._depth(depth, scale.depth_rounds) for depth in scale.depths],
             self._imports(scale.imports),
         ]
@@ -127,7 +129,8 @@ class Sqlite:
 
     def _run_peers(self, processes: int, count: int) -> dict[str, Callable[[Path], float | Values]]:
         def run(peer: Contender, **request: Any) -> Callable[[Path], float]:
-            return lambda folder: self._run_peer(peer, folder, processes, count, **request)
+            some = count // SLOW if peer is self.litequeue else count
+            return lambda folder: self._run_peer(peer, folder, processes, some, **request)
 
         return {
             **{who: run(self.huey, threads=threads) for who, threads in HUEY_THREADS.items()},
@@ -142,7 +145,7 @@ class Sqlite:
             {
                 HOLDFAST: lambda folder: self._run_holdfast(folder, 1, scale.run),
                 RAW: lambda folder: self.raw.rate(folder, do="work", count=scale.run),
-                THREADS: lambda folder: self._run_holdfast(folder, 1, scale.run_peers, thread=True),
+                THREADS: lambda folder: self._run_holdfast(folder, 1, scale.run // 2, thread=True),
                 **rows.at_defaults(self.holdfast, scale.run // 2),
                 **self._run_peers(1, scale.run_peers),
             },
@@ -186,30 +189,30 @@ class Sqlite:
         return Scenario(depth_name(depth), "µs/job", {HOLDFAST: cost("holdfast"), RAW: cost("raw")})
 
     def _imports(self, times: int) -> Scenario:
-        def timed(python: str, module: str) -> Callable[[Path], float]:
-            _import_time(python, module)  # compiles what is not compiled yet
-            return lambda _: _import_time(python, module)
+        def timed(python: str, statement: str) -> Callable[[Path], float]:
+            _import_time(python, statement)  # compiles what is not compiled yet
+            return lambda _: _import_time(python, statement)
 
         return Scenario(
             IMPORT,
             "ms",
             {
-                HOLDFAST: timed(sys.executable, "holdfast"),
-                HUEY: timed(self.peers, "huey"),
-                LITEQUEUE: timed(self.peers, "litequeue"),
+                HOLDFAST: timed(sys.executable, "from holdfast import Holdfast"),
+                HUEY: timed(self.peers, "from huey import SqliteHuey"),
+                LITEQUEUE: timed(self.peers, "from litequeue import LiteQueue"),
             },
             times,
         )
 
 
-def _import_time(python: str, module: str) -> float:
+def _import_time(python: str, statement: str) -> float:
     script = (
         "import asyncio, json, time; start = time.perf_counter(); "
-        f"import {module}; print(json.dumps(time.perf_counter() - start))"
+        f"{statement}; print(json.dumps(time.perf_counter() - start))"
     )
     ran = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
     if ran.returncode:
-        raise BenchError(f"import {module}: {ran.stderr[-2000:]}")
+        raise BenchError(f"{statement}: {ran.stderr[-2000:]}")
     return json.loads(ran.stdout) * 1000
 
 

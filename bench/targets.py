@@ -77,7 +77,7 @@ def judge_sqlite(figures: Figures, depths: tuple[int, ...]) -> list[Verdict]:
     one, two = (names.RUN_ONE, holdfast), (names.RUN_TWO, holdfast)
     singles = (names.SINGLES, holdfast)
     shallow, deep = names.depth_name(depths[0]), names.depth_name(depths[-1])
-    dearer = figures.ratios((deep, holdfast), (shallow, holdfast))
+    cost_ratios = figures.ratios((deep, holdfast), (shallow, holdfast))
     return [
         to_huey("run at defaults, plain function", rows.DEFAULT_PLAIN, 4.0),
         to_huey(names.RUN_ONE, holdfast, 8.0),
@@ -90,6 +90,6 @@ def judge_sqlite(figures: Figures, depths: tuple[int, ...]) -> list[Verdict]:
         limit(names.P50, names.P50, 2.0, "ms"),
         *judge_rows(figures, names.RUN_ONE, memory=36.0, traffic=idle.WAKE_UPS, traffic_limit=15.0),
         limit(idle.CPU, idle.CPU, 1.0, "%"),
-        Verdict(f"depth {depths[0]:,} → {depths[-1]:,}", "≤ 1.3 times as dear", dearer, at_most=1.3),
+        Verdict(f"depth {depths[0]:,} → {depths[-1]:,}", "≤ 1.3 times the cost", cost_ratios, at_most=1.3),
         limit(names.IMPORT, names.IMPORT, 60.0, "ms"),
     ]

@@ -46,7 +46,9 @@ def main() -> int:
     mutate.add_argument("--area", default="", help="only areas with this in their name")
     mutate.add_argument("--jobs", type=int, default=1, help="mutants at the same time")
     mutate.add_argument("--results", type=Path, help="where results are kept (default: lab/results/mutate.json)")
-    mutate.add_argument("--again", choices=("all", "survived"), default="", help="plant again what is known already")
+    mutate.add_argument(
+        "--again", choices=("all", "survived", "timeout"), default="", help="plant again what is known already"
+    )
     fuzz = commands.add_parser("fuzz", help="messages to the store API over HTTP that no Holdfast would send")
     fuzz.add_argument("--count", type=int, default=10_000, help="messages, by tokens of each role")
     fuzz.add_argument("--seed", type=int, help="which messages (default: by chance)")

@@ -72,8 +72,13 @@ def _serve(control: socket.socket) -> dict[str, Any]:
         if not data:
             os._exit(0)
         request = json.loads(_receive(control, LENGTH.unpack(data)[0]))
+        apart, own_end = os.pipe()
         pid = os.fork()
         if pid == 0:
+            if request["new_session"]:
+                os.setsid()
+            os.close(apart)
+            os.close(own_end)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for own in (control.detach(), ended, wake):
@@ -82,8 +87,11 @@ def _serve(control: socket.socket) -> dict[str, Any]:
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             return request
-        for descriptor in descriptors:
+        for descriptor in (*descriptors, own_end):
             os.close(descriptor)
+        # Returns when the child has closed its end: until then a signal to its group finds no process.
+        os.read(apart, 1)
+        os.close(apart)
         _send(control, {"started": pid})
 
 
@@ -100,8 +108,6 @@ def _report_ends(control: socket.socket) -> None:
 
 def _become(request: dict[str, Any]) -> None:
     """In a child: be the program that was asked for."""
-    if request["new_session"]:
-        os.setsid()
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])

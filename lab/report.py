@@ -88,7 +88,7 @@ def stores() -> str:
         return "No run so far.\n"
     counts = {name: dict(found["counts"]) for name, found in kept.items()}
     for count in counts.values():
-        count["answers dropped, by the line or in the process"] = dropped(count)
+        count["replies dropped, on the connection or in the process"] = dropped(count)
     rows = [["", *kept, "goal"], ["---", *["---:"] * len(kept), "---:"]]
     rows.append(["rounds", *(f"{found['rounds']:,}" for found in kept.values()), ""])
     rows.append(["minutes", *(f"{found['seconds'] / 60:,.0f}" for found in kept.values()), ""])

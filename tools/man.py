@@ -46,12 +46,13 @@ def text() -> str:
 
 
 def _command(command: Any, path: str) -> list[str]:
-    if hasattr(command, "commands"):
-        found = [f".SS {path}", *_prose(command.help)]
-        return found + [line for name, below in command.commands.items() for line in _command(below, f"{path} {name}")]
+    below = [line for name, one in getattr(command, "commands", {}).items() for line in _command(one, f"{path} {name}")]
+    if below and not command.invoke_without_command:
+        return [f".SS {path}", *_prose(command.help), *below]
     context = _context(command, path)
-    usage = " ".join(command.collect_usage_pieces(context))
-    return [f".SS {path}", f".B {path}", _plain(usage), ".PP", *_prose(command.help), *_options(command, context)]
+    usage = "[OPTIONS]" if below else " ".join(command.collect_usage_pieces(context))
+    own = [f".SS {path}", f".B {path}", _plain(usage), ".PP", *_prose(command.help), *_options(command, context)]
+    return own + below
 
 
 def _context(command: Any, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""A shop that confirms orders in the background, and exports them all in long jobs with progress.
+"""A shop that confirms orders in the background, exports them all in long jobs with progress, and answers questions.
 
 uvicorn shop:web          the shop, a worker in the same process, the dashboard on /queue/ (user admin, password secret)
 python -m pytest          its tests
@@ -12,15 +12,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException
-from fastapi.responses import FileResponse
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.responses import FileResponse, HTMLResponse
 from fastapi.security import HTTPBasic, HTTPBasicCredentials
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from holdfast import Context, Holdfast, Job, JobNotFound, Worker
-from holdfast.contrib.fastapi import HoldfastDep, dashboard, lifespan
+from holdfast.contrib.fastapi import HoldfastDep, dashboard, lifespan, stream_response
 
 URL = os.environ.get("SHOP_URL", "sqlite+aiosqlite:///shop.db")
 """The database of the orders and of the jobs; or postgresql+asyncpg://…"""
@@ -29,6 +29,8 @@ EXPORTS = Path(os.environ.get("SHOP_EXPORTS", "exports"))
 """The folder of exported orders; with workers on several machines, one that they share."""
 PAGE = int(os.environ.get("SHOP_PAGE", "100"))
 """Orders between two checkpoints of an export."""
+PAUSE = float(os.environ.get("SHOP_PAUSE", "0.1"))
+"""Seconds between two words of an answer."""
 
 queue = Holdfast(URL)
 engine = create_async_engine(URL)
@@ -78,6 +80,23 @@ def write_at(path: Path, position: int, text: str) -> int:
         file.truncate(position)
         file.write(text.encode())
         return position + len(text.encode())
+
+
+async def model(question: str) -> AsyncIterator[str]:
+    """Stands for a language model: it answers word by word."""
+    for word in f"You asked: {question} Our lamps are all of brass, and <b>none</b> of them flickers.".split():
+        await asyncio.sleep(PAUSE)
+        yield f"{word} "
+
+
+@queue.task(timeout=300)
+async def answer(ctx: Context, question: str) -> str:
+    """Answer a question. Each word is emitted at once, so that the page shows it while the rest is being written."""
+    words: list[str] = []
+    async for word in model(question):
+        words.append(word)
+        await ctx.emit(word)
+    return "".join(words)
 
 
 @asynccontextmanager
@@ -134,6 +153,26 @@ async def download(job_id: str, queue: HoldfastDep) -> FileResponse:
     if found.task != "export" or found.state != "succeeded":
         raise HTTPException(409, f"job {job_id} is no complete export: its state is {found.state}")
     return FileResponse(exported(job_id), media_type="text/csv")
+
+
+@web.get("/ask", response_class=HTMLResponse)
+async def ask() -> str:
+    """A page that shows the answer to a question while it is being written."""
+    return (Path(__file__).parent / "ask.html").read_text()
+
+
+@web.post("/questions", status_code=202)
+async def question(text: str) -> dict[str, str]:
+    """Begin to answer a question."""
+    return {"job": (await answer.enqueue(text)).id}
+
+
+@web.get("/questions/{job_id}")
+async def read_answer(job_id: str, request: Request, queue: HoldfastDep) -> Response:
+    """The answer as server-sent events; a browser that reconnects gets the rest."""
+    if (await find(job_id, queue)).task != "answer":
+        raise HTTPException(404)
+    return await stream_response(queue.handle(job_id), request)
 
 
 @web.get("/jobs/{job_id}")

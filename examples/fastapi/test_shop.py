@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import shop
 from fastapi.testclient import TestClient
@@ -82,6 +84,20 @@ def test_an_export_goes_on_behind_its_last_page(client, holdfast_bench, lamps, m
         "result": 25,
     }
     assert client.get(f"/exports/{job}").text == lamps
+
+
+def test_an_answer_is_streamed(client, holdfast_bench, monkeypatch):
+    monkeypatch.setattr(shop, "PAUSE", 0)
+    job = client.post("/questions", params={"text": "Brass?"}).json()["job"]
+    holdfast_bench.work()
+    events = client.get(f"/questions/{job}").text.split("\n\n")[1:-1]
+    chunks = [json.loads(event.rpartition("data: ")[2]) for event in events[:-1]]
+    assert "".join(chunk["value"] for chunk in chunks) == client.get(f"/jobs/{job}").json()["result"]
+    assert events[-1] == 'event: end\ndata: {"status":"succeeded"}'
+    rest = client.get(f"/questions/{job}", headers={"Last-Event-ID": str(chunks[2]["position"])}).text
+    assert rest.split("\n\n")[1:-1] == events[3:]
+    assert "EventSource" in client.get("/ask").text
+    assert client.get(f"/questions/{client.post('/exports').json()['job']}").status_code == 404
 
 
 def test_an_export_can_be_cancelled(client, holdfast_bench):

@@ -51,6 +51,14 @@ OUTSIDE = "tests/app/test_flow_outside.py -k "
 CANCELLING = "tests/worker/test_cancelling.py -k "
 NOTIFIED = "test_a_holder_is_notified_of_each_request_to_cancel_one_of_its_jobs"
 TASK_LOGS = "tests/worker/test_task_logs.py -k "
+STREAMS = "tests/worker/test_streams.py -k "
+AUDIT = "tests/app/test_audit.py -k "
+UNDO = "tests/app/test_undo.py -k "
+EDITING = "tests/app/test_editing.py -k "
+HTTP_AUDIT = "tests/http/test_http_audit.py -k "
+
+CONTROL = "tests/worker/test_control.py -k "
+DEADLINES = "tests/worker/test_deadlines.py -k "
 
 DEFECTS = (
     # -- the reference store, and so every rule of the protocol, by simulation
@@ -223,7 +231,7 @@ DEFECTS = (
     ),
     Defect(
         "L", "the heartbeat beats too late", "client/heartbeat.py",
-        "pause = self._holder.lease / 3", "pause = self._holder.lease * 3",
+        "pause = self.holder.lease / 3", "pause = self.holder.lease * 3",
         seeds=400,
     ),
     Defect(
@@ -361,8 +369,7 @@ DEFECTS = (
     ),
     Defect(
         "Q", "other jobs are claimed beside a quarantined job", "worker/slots.py",
-        "return 0 if self._quarantined else self.size + ahead - len(self.runs) + self._batch_extra - self.owed",
-        "return self.size + ahead - len(self.runs) + self._batch_extra - self.owed",
+        "if self._quarantined or self.closed:", "if self.closed:",
         "tests/unit/test_worker_slots.py",
     ),
     Defect(
@@ -652,7 +659,7 @@ DEFECTS = (
     ),
     Defect(
         "N", "a job of a flow that is run again still says that it was not run", "core/internal.py",
-        "expires_in=None, not_run=None)", "expires_in=None)",
+        "\"deadline_in\", \"not_run\"))", "\"deadline_in\"))",
         "tests/app/test_flow_ends.py -k test_a_job_that_was_retried_and_then_cancelled_does_not_fail_its_flow",
     ),
     Defect(
@@ -772,8 +779,18 @@ DEFECTS = (
     ),
     Defect(
         "I", "SQLite gives a key to a job that has ended", "store/sqlite/sql.py",
-        "AND state NOT IN ('succeeded', 'dead', 'cancelled')", "AND state NOT IN ('succeeded', 'cancelled')",
+        "AND state NOT IN ({_FINAL})", "AND state NOT IN ('succeeded', 'cancelled')",
         SQLITE + "TestKeyOwners",
+    ),
+    Defect(
+        "F", "a requested cancellation replaces the final state of a lost job",
+        "store/postgres/migrations/0001_initial/06_settle.sql",
+        "IF j.cancel AND state NOT IN ({FINAL_STATES}) THEN", "IF j.cancel THEN",
+        POSTGRES + "TestFinalStates",
+    ),
+    Defect(
+        "I", "Redis takes a dead job for unfinished", "store/redis/lua/owner.lua",
+        "ENDED[state] or", "state == STATE.succeeded or", REDIS + "TestFinalStates",
     ),
     Defect(
         "I", "Postgres gives a key to a job that has ended", "store/postgres/sql.py",
@@ -946,6 +963,16 @@ DEFECTS = (
         "                    if False:\n",
         CANCELLING + "test_a_job_is_cancelled_whose_claim_has_not_arrived_yet",
     ),
+    Defect(
+        "U", "a write of a blocking caller is called unwritten though it has begun", "store/sqlite/thread.py",
+        "if self._loop.time() > late and ticket.take():", "if self._loop.time() > late:",
+        "tests/sqlite/test_sqlite_blocking.py -k has_begun_is_waited_for",
+    ),
+    Defect(
+        "U", "a write whose blocking caller was interrupted is made later", "store/sqlite/thread.py",
+        "            ticket.take()  # if the wait was interrupted\n", "            pass\n",
+        "tests/sqlite/test_sqlite_blocking.py -k interrupted",
+    ),
     # -- threads, heartbeats, log lines
     Defect(
         "N", "the loop is notified of the first end of a call only", "worker/run/thread.py",
@@ -1011,6 +1038,29 @@ DEFECTS = (
         "if self._is_old(batched):", "if self._keeps_jobs and self._is_old(batched):",
         "tests/bucket/test_bucket_heartbeats.py -k refused_as_old",
     ),
+    # -- minute statistics
+    Defect(
+        "D", "SQLite replaces the histograms of a minute instead of adding to them", "store/sqlite/transitions.py",
+        "sums.merge(count, waited, ran, _counts(waits), _counts(runs))", "sums.merge(count, waited, ran, (), ())",
+        SQLITE + "test_waiting_and_running_times_are_in_histograms",
+    ),
+    Defect(
+        "D", "Redis counts a duration in the bucket below", "store/redis/lua/record_transition.lua",
+        "bits < BUCKETS and bits + 1 or BUCKETS", "bits < BUCKETS and bits or BUCKETS",
+        "tests/redis/test_redis_keys.py -k test_durations",
+    ),
+    Defect(
+        "D", "Postgres counts the letters of a minute without the last bucket",
+        "store/postgres/migrations/0001_initial/03_transitions.sql",
+        "generate_series(0, {BUCKETS} - 1)", "generate_series(0, {BUCKETS} - 22)",
+        "tests/postgres/test_transitions.py -k test_minutes_are_added_up",
+    ),
+    Defect(
+        "D", "a claim is counted for the queue alone, not for its task", "store/reference/jobs.py",
+        "place = (apply.minute(now), record.queue, record.task, outcome)",
+        'place = (apply.minute(now), record.queue, "", outcome)',
+        MEMORY + "test_ends_are_counted_by_task",
+    ),
     # -- what tasks print and log
     Defect(
         "D", "the last lines of a run are not sent again with its outcome", "worker/settle.py",
@@ -1038,5 +1088,281 @@ DEFECTS = (
         "D", "the last output of a task's own transaction is lost", "store/sqlite/transaction.py",
         "    for new in notes:\n        note(step, new)\n", "",
         SQLITE + "test_the_last_output_of_a_block",
+    ),
+    # -- streams
+    Defect(
+        "F", "a stream is trimmed with the limit of the output", "store/reference/jobs.py",
+        "piece.end > first or piece.printed.stream != output.stream", "piece.end > first",
+        MEMORY + "test_stream_and_output_have_their_own_positions_and_limits",
+    ),
+    Defect(
+        "U", "a piece of a stream is compared with the last output", "store/reference/jobs.py",
+        "next((piece for piece in reversed(pieces) if piece.printed.stream == output.stream), None)",
+        "pieces[-1] if pieces else None",
+        MEMORY + "test_a_repeated_piece_is_stored_once",
+    ),
+    Defect(
+        "D", "a stream is not read from the archive of a bucket", "store/bucket/store.py",
+        "read_output(ended[3], position, limit, stream)", "read_output(ended[3], position, limit, False)",
+        "tests/bucket/test_bucket_ended.py -k read_as_before",
+    ),
+    Defect(
+        "N", "no listener is notified of a chunk (memory)", "store/reference/apply.py",
+        "return new.progress is not UNSET or (new.output is not UNSET and new.output.stream)",
+        "return new.progress is not UNSET",
+        MEMORY + "test_a_listener_is_notified_of_each_chunk_and_progress",
+    ),
+    Defect(
+        "N", "a chunk of another process notifies no listener (SQLite)", "store/sqlite/sql.py",
+        "SELECT (SELECT max(position) FROM holdfast_output AS o WHERE o.seq = j.seq AND o.stream = 1), progress",
+        "SELECT 0, progress",
+        SQLITE + "test_a_listener_is_notified_of_each_chunk_and_progress",
+    ),
+    Defect(
+        "F", "stream and output share their positions (SQLite)", "store/sqlite/sql.py",
+        "FROM holdfast_output WHERE seq = ? AND stream = ?\nORDER BY",
+        "FROM holdfast_output WHERE seq = ? AND ? < 2\nORDER BY",
+        SQLITE + "test_stream_and_output_have_their_own_positions",
+    ),
+    Defect(
+        "F", "stream and output share their positions (Postgres)",
+        "store/postgres/migrations/0001_initial/06_settle.sql",
+        "FROM holdfast.output AS o WHERE o.seq = of_seq AND o.stream = of_stream",
+        "FROM holdfast.output AS o WHERE o.seq = of_seq",
+        POSTGRES + "test_stream_and_output_have_their_own_positions",
+    ),
+    Defect(
+        "N", "a chunk notifies no listener (Postgres)", "store/postgres/migrations/0001_initial/09_write.sql",
+        "num_nonnulls(note_progress, out_streams) > 0", "num_nonnulls(note_progress) > 0",
+        POSTGRES + "test_a_listener_is_notified_of_each_chunk_and_progress",
+    ),
+    Defect(
+        "D", "the stream of a removed job is left (Redis)", "store/redis/lua/place.lua",
+        "call('DEL', P .. 'output:' .. seq, P .. 'stream:' .. seq)", "call('DEL', P .. 'output:' .. seq)",
+        "tests/redis/test_redis_keys.py -k every_key_has_an_owner",
+    ),
+    Defect(
+        "D", "chunks that are not written yet are dropped when the run ends", "tasks/stream_writer.py",
+        "return [] if lost else self.pending()", "return []",
+        STREAMS + "stored_before_the_end",
+    ),
+    Defect(
+        "F", "a claim that has ended emits without an error", "tasks/stream_writer.py",
+        """            if self._ended:
+                raise LeaseLost(self._record.id, self._record.fence)
+""",
+        """            if self._ended:
+                return
+""",
+        STREAMS + "test_a_lost_claim_emits_no_more",
+    ),
+    Defect(
+        "D", "a failed write of chunks is not repeated", "tasks/stream_writer.py",
+        "pause, failed = REPEAT_PAUSE, True", "pause, failed = REPEAT_PAUSE, bool(self._unanswered.pop(0))",
+        STREAMS + "test_an_emitter_waits",
+    ),
+    Defect(
+        "D", "the chunks of a job that completes itself are not written with its success", "tasks/completion.py",
+        "unwritten if log is None else lambda: [*log.pending(), *unwritten()]",
+        "tuple if log is None else log.pending",
+        STREAMS + "completes_itself",
+    ),
+    Defect(
+        "F", "a reader that resumes is told that an attempt begins", "core/chunks.py",
+        "not seen and piece.fence != self._fence", "piece.fence != self._fence",
+        "tests/http/test_http_stream.py -k three_readers",
+    ),
+    Defect(
+        "D", "chunks that are written between two reads are missed at the end", "client/handles.py",
+        """                return await session.store.output(id, position, OUTPUT_PAGE, stream=True)
+            await""",
+        """                return []
+            await""",
+        "tests/unit/test_stream_reader.py",
+    ),
+    # -- the audit log, edits and retries at a rate
+    Defect(
+        "", "an action that is part of another has an entry of its own", "client/audited.py",
+        'if action.get() is not None or kwargs.get("dry_run"):', 'if kwargs.get("dry_run"):',
+        AUDIT + "test_an_action_of_a_flow_has_one_entry",
+    ),
+    Defect(
+        "", "an action begins although its entry could not be stored", "client/audit_log.py",
+        "                if isinstance(done, BaseException):\n                    raise done", "                pass",
+        AUDIT + "test_an_action_does_not_begin_without_its_entry",
+    ),
+    Defect(
+        "", "the second of an entry is not listed", "client/audit_log.py",
+        "if second != listed[1]:", "if second != listed[1] and hour != listed[0]:",
+        AUDIT + "test_a_page_reads_few_of_many_entries",
+    ),
+    Defect(
+        "", "a refused action has no outcome", "client/audited.py",
+        "await self._ended(actor, begun, now, outcome, count=count, error=storable(text[:ENTRY_TEXT]))", "pass",
+        AUDIT + "test_refused_and_failed_actions_have_their_errors",
+    ),
+    Defect(
+        "", "an entry without an outcome is running for ever", "client/audit.py",
+        'status = "interrupted" if', 'status = "interrupted" if False and',
+        AUDIT + "test_an_action_whose_outcome_cannot_be_stored_has_happened",
+    ),
+    Defect(
+        "C", "a process with a wrong clock removes the audit log", "client/audit_log.py",
+        "if now - self._seen[hour] >= WATCHED:", "if True:",
+        AUDIT + "test_a_process_that_has_just_started_removes_nothing",
+    ),
+    Defect(
+        "", "entries with an outcome are rewritten over HTTP", "client/audit_log.py",
+        "before is not None and before.outcome is not None and", "False and before is not None and",
+        HTTP_AUDIT + "test_a_remote_app_records_its_actions",
+    ),
+    Defect(
+        "F", "a renewal that arrives late replaces the outcome", "client/audit_log.py",
+        "begun.name, seen, kept.version)", "begun.name, seen)",
+        AUDIT + "test_a_renewal_without_an_answer_that_arrives_late",
+    ),
+    Defect(
+        "", "a request that no worker applied is done", "client/control.py",
+        "if failed := [one.error for one in replies if one.error is not None]:", "if failed := list[str]():",
+        CONTROL + "test_the_audit_log_says_which_requests_were_not_applied",
+    ),
+    Defect(
+        "", "workers read the audit log over HTTP", "client/audit_log.py",
+        "check=_only_added, worker_reads=False", "check=_only_added",
+        HTTP_AUDIT + "test_a_remote_app_records_its_actions",
+    ),
+    Defect(
+        "F", "a later cancellation is undone for an earlier one", "core/undo.py",
+        '"reset_count": before.reset_count + 1}', '"reset_count": before.reset_count}',
+        UNDO + "test_a_cancel_is_undone_once_and_never_a_later_one",
+    ),
+    Defect(
+        "F", "a pause that replaced another is lifted with it", "client/undo.py",
+        '"pause")).get(queue)\n            if kept is not None and kept.value == left:',
+        '"pause")).get(queue)\n            if kept is not None:',
+        UNDO + "test_a_pause_is_undone_while_it_is_in_force",
+    ),
+    Defect(
+        "N", "a heartbeat waits for one lost connection after the other", "store/postgres/pool.py",
+        "                self._pool.drop_idle()", "                pass",
+        "tests/postgres/test_trouble.py -k test_no_idle_connection_is_used_after_a_statement_without_an_answer",
+    ),
+    Defect(
+        "F", "a job that has started is edited", "core/lifecycle.py",
+        "    if record.state not in WAITING:\n        wanted_state", "    if False:\n        wanted_state",
+        EDITING + "test_a_job_that_has_started_or_ended_is_not_edited",
+    ),
+    Defect(
+        "I", "an edit changes the call that a key belongs to", "store/sqlite/change.py",
+        "if kept.key is not None and fingerprint:", "if kept.key is not None:",
+        SQLITE + "test_a_payload_without_a_fingerprint_keeps_that_of_the_key",
+    ),
+    Defect(
+        "N", "an edited job of SQLite keeps its queue", "store/sqlite/change.py",
+        "if not patch.queue is patch.priority is UNSET:", "if False:",
+        SQLITE + "test_a_ready_job_gets_another_queue",
+    ),
+    Defect(
+        "N", "an edited job of Redis is counted in its former queue", "store/redis/lua/change.lua",
+        "    count(TOTAL, queue, 1)\n  end\n  local stays", "  end\n  local stays",
+        REDIS + "test_a_ready_job_gets_another_queue",
+    ),
+    Defect(
+        "O", "an edited job of Postgres keeps its priority", "store/postgres/sql.py",
+        '"task", "queue", "priority",\n', '"task", "queue",\n',
+        POSTGRES + "test_a_ready_job_gets_another_priority",
+    ),
+    Defect(
+        "O", "two jobs of a retry at a rate are due together", "client/bulk_change.py",
+        "        self._spaced += 1\n", "",
+        EDITING + "test_dead_jobs_become_due_at_a_rate",
+    ),
+    # -- remote control of workers
+    Defect(
+        "U", "a worker applies a request that was withdrawn", "worker/control.py",
+        "and await store.put_record(CONTROL, name, None, kept.version):",
+        "and (await store.put_record(CONTROL, name, None, kept.version) or True):",
+        CONTROL + "takes_it_or_not_at_all",
+    ),
+    Defect(
+        "U", "a client leaves its request behind", "client/control.py",
+        "if name in sent and await self._store.put_record(CONTROL, name, None, sent[name].version)", "if name in sent",
+        CONTROL + "without_an_answer_is_withdrawn",
+    ),
+    Defect(
+        "U", "an interrupted client leaves its request behind", "client/control.py",
+        "                async with asyncio.timeout(ANSWER_MARGIN):\n                    await self._remove()",
+        "                pass",
+        CONTROL + "whose_client_was_interrupted",
+    ),
+    Defect(
+        "D", "chunks before a damaged one are not read", "client/stream.py",
+        "            if not found:  #", "            if True:  #",
+        STREAMS + "before_a_damaged_chunk",
+    ),
+    Defect(
+        "U", "an answer that could not be stored is forgotten", "worker/control.py",
+        "                await store.put_record(CONTROL_REPLY, name, answer)\n",
+        "                del self._unsent[name]\n                await store.put_record(CONTROL_REPLY, name, answer)\n"
+        "                continue\n",
+        CONTROL + "could_not_be_stored_is_stored_later",
+    ),
+    Defect(
+        "N", "requests to workers that have ended are kept", "client/control.py",
+        'if name.rpartition("/")[0] not in live:', "if False:",
+        CONTROL + "maintenance_removes_requests",
+    ),
+    Defect(
+        "N", "a quiet worker goes on claiming for its batches", "worker/lease.py",
+        "        if self._slots.closed:\n            return Claims([])\n", "",
+        CONTROL + "a_batch_of_a_quiet_worker",
+    ),
+    Defect(
+        "N", "a process that an operator has stopped is replaced", "worker/supervisor.py",
+        "if self._stops or child.retired or child.leaving", "if self._stops or child.leaving",
+        "tests/cli/test_control_command.py -k a_stopped_worker_stays_stopped",
+    ),
+    Defect(
+        "C", "a request to a worker of another process does not notify it on SQLite", "store/sqlite/observe.py",
+        "if kind == CONTROL:", "if False:",
+        SQLITE + "test_a_holder_is_notified_of_each_request_to_it",
+    ),
+    Defect(
+        "C", "a request to a worker does not notify it on Postgres", "store/postgres/sql.py",
+        "WHERE holdfast.has_listener($2)", "WHERE holdfast.has_listener(1) AND $2 > 0",
+        POSTGRES + "test_a_holder_is_notified_of_each_request_to_it",
+    ),
+    # -- deadlines
+    Defect(
+        "B", "a job runs after its deadline", "client/session.py",
+        "(too_late(record) or overdue(record)) is not None", "too_late(record) is not None",
+        DEADLINES + "is_dead_without_a_run",
+    ),
+    Defect(
+        "B", "a failure is retried after the deadline", "core/lifecycle.py",
+        "(left := time_left(record)) is not None and delay >= left:", "False:",
+        DEADLINES + "a_failure_is_not_retried",
+    ),
+    Defect(
+        "N", "a wait for a signal outlasts the deadline", "client/signals.py",
+        "limits = (None if step is None else step.until, deadline(record))",
+        "limits = (None if step is None else step.until,)",
+        DEADLINES + "a_wait_for_a_signal",
+    ),
+    Defect(
+        "C", "the rest of a deadline is measured by the wall clock of the worker", "core/lifecycle.py",
+        "return None if limit is None or record.started_at is None else (limit - record.started_at) / MICROS",
+        "return None if limit is None else 0.04",
+        DEADLINES + "a_wall_clock_that_jumps",
+    ),
+    Defect(
+        "F", "a run that passes its deadline is retried", "worker/run/runner.py",
+        "return Outcome.dead(f\"TimeoutError", "return Outcome.failed(f\"TimeoutError",
+        DEADLINES + "interrupted_at_the_deadline",
+    ),
+    Defect(
+        "D", "output does not count as activity", "worker/run/runner.py",
+        "self._logs = RunLogs(session, write_note)", "self._logs = RunLogs(session, session.commit.note)",
+        DEADLINES + "has_not_stalled",
     ),
 )  # fmt: skip

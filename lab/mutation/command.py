@@ -205,14 +205,21 @@ class Measured:
 def run(seed: int, count: int, jobs: int, only: str, results: Path, *, again: str = "") -> int:
     """Plant the sample; 0 where enough of it is caught and the rest is explained.
 
-    `again`: which results of earlier runs do not count, "all" or those that "survived", for tests that are new since.
+    `again`: which results of earlier runs do not count: "all", those that "survived", for tests that are new since, or
+    those that ended by "timeout", which a busy machine causes too.
     """
     areas = [area for area in AREAS if only in area.name]
     chosen = sample(ROOT, seed, count, areas)
     kept: dict[str, Any] = json.loads(results.read_text()) if results.exists() and again != "all" else {}
-    known = {entry["mutant"]: entry for entry in kept.get("mutants", []) if entry["result"] != again}
+    digests = {one.mutant.key: one.digest for one in chosen}
+    known = {
+        entry["mutant"]: entry
+        for entry in kept.get("mutants", [])
+        if entry["result"] != again and entry["digest"] == digests.get(entry["mutant"])
+    }
     todo: queue.SimpleQueue[Chosen] = queue.SimpleQueue()
-    left = [one for one in chosen if known.get(one.mutant.key, {}).get("digest") != one.digest]
+    left = [one for one in chosen if one.mutant.key not in known]
+    Random(seed).shuffle(left)  # a run that is stopped has results of every area
     for one in left:
         todo.put(one)
     print(f"{len(chosen)} mutants, seed {seed}; {len(chosen) - len(left)} are known from before", flush=True)

@@ -26,6 +26,12 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
         "1",
     ): "the other value is a time in microseconds since 1970, which is above both",
     (
+        "core/lifecycle.py",
+        "return 0",
+        "0",
+        "1",
+    ): "a job that was not refused before has been refused for 0 s: the count matters only for a timeout of 0, as 0",
+    (
         "codec/arguments.py",
         "self._hint = self._annotations.resolve(signature.return_annotation) if signature and annotated else Any",
         "signature and annotated",
@@ -66,6 +72,12 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
     ("codec/values.py", f"if {_FEW}:", _FEW, "(len(payload) <= MAX_NESTING)"): _SHORTCUT,
     (
         "codec/values.py",
+        "return _not_finite(msgspec.to_builtins(value, enc_hook=_to_json, str_keys=True))",
+        "True",
+        "False",
+    ): "the keys are only written into a path, where a number looks like its text",
+    (
+        "codec/values.py",
         "if type(item) not in (str, int, bool) and (path := _not_finite(item)) is not None:",
         "type(item) not in (str, int, bool) and (path := _not_finite(item)) is not None",
         "((path := _not_finite(item)) is not None)",
@@ -76,6 +88,12 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
         "record is not None and record.holder == self.holder.id and record.fence == key[1]",
         "(record is not None and record.fence == key[1])",
     ): "every claim of a job has a new fence, so the fence alone says whose claim it is",
+    (
+        "worker/lease.py",
+        "if record is not None and mine:",
+        "record is not None and mine",
+        "(mine)",
+    ): "`mine` is true only where there is a record; the condition is for the type checker",
     (
         "client/claims.py",
         "limit: int = 1,",
@@ -100,6 +118,12 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
         "False",
         "True",
     ): "`left` is set to False below, for new holders too",
+    (
+        "store/reference/jobs.py",
+        "known = self.holders[holder.id] = Holding(holder, 0, holder.lease, False, {})",
+        "0",
+        "1",
+    ): "only whether the number of heartbeats has changed is used",
     (
         "store/reference/jobs.py",
         "self.versions += 1",
@@ -130,6 +154,12 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
         "_version(recorded, id) < 0",
         "(_version(recorded, id) <= 0)",
     ): "records that were read have versions above 0; those written since have -1",
+    (
+        "flows/release.py",
+        'flow = extras.read(record.extra).flow or ""',
+        'extras.read(record.extra).flow or ""',
+        "(extras.read(record.extra).flow)",
+    ): "only jobs of a flow have placeholders for results; the condition is for the type checker",
     (
         "flows/release.py",
         "if not gone and await self._jobs.get([flow]):",

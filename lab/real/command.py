@@ -35,7 +35,7 @@ FAULTS = {
     "processes killed (SIGKILL), in all": 1_000,
     "stopped (SIGSTOP)": 200,
     "server killed and restarted": 100,
-    "answers dropped, by the line or in the process": 10_000,
+    "replies dropped, on the connection or in the process": 10_000,
 }
 """The goals, over all runs of a store."""
 
@@ -46,7 +46,7 @@ def dropped(counts: dict[str, int]) -> int:
 
 def next_mix(place: Place | type[Place], counts: dict[str, int]) -> Mix:
     """Many jobs, or dense faults: whichever is further from its goal."""
-    counts = counts | {"answers dropped, by the line or in the process": dropped(counts)}
+    counts = counts | {"replies dropped, on the connection or in the process": dropped(counts)}
     wanted = [name for name in FAULTS if place.has_server or "server" not in name]
     faults = min(counts.get(name, 0) / FAULTS[name] for name in wanted)
     return MANY_JOBS if place.many_jobs and counts.get("acknowledged jobs", 0) / JOBS <= faults else Mix()

@@ -28,7 +28,7 @@ from holdfast.core.errors import PartialEnqueue, StoreUnavailable
 from holdfast.core.job import State
 from holdfast.core.retry import Backoff
 from holdfast.tasks.limits import Limit
-from holdfast.testing.history import Entry, MemoryJournal, acknowledged, began, denied, got, ran, recorded
+from holdfast.testing.history import Entry, MemoryJournal, acknowledged, began, denied, emitted, got, ran, recorded
 from holdfast.worker.loop_guard import LoopGuard
 
 from .bucket import Bucket
@@ -144,6 +144,9 @@ class Member:
             raise Discard("pointless")
         elif kind == "checkpoints":
             await ctx.checkpoint({"at": fence})
+            for number in range(3):
+                self.journal.write(emitted(job, fence, f"{fence}-{number}"))
+                await ctx.emit(f"{fence}-{number}")
             await asyncio.sleep(0.2)
             ctx.progress(1, 2)
         elif kind == "blocks":

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from holdfast.app import parts_of
 from holdfast.client.session import RECOVERY_DELAY
+from holdfast.core.chunks import Chunks
 from holdfast.core.clock import MICROS
 from holdfast.core.internal import flow_of, is_flow
 from holdfast.core.job import TERMINAL, Record
@@ -25,6 +26,7 @@ from holdfast.testing.history import (
     dump,
     final,
     held_by_expired_holder,
+    received,
 )
 from holdfast.testing.verbs import every
 
@@ -224,6 +226,7 @@ class Schedule:
         while True:
             self.records = await every(store)
             if now() > self.place.last_arrival and self._is_over():
+                await self._read_streams(store)
                 return
             # The process that looks for lost claims may be kept from it for as long as a job blocks its loop.
             blocked_until = max(loop.blocked_until for loop in self.world.loops) / MICROS
@@ -233,6 +236,14 @@ class Schedule:
                     if not seen.alive and seen.age > seen.holder.lease + SWEEP:
                         self.journal.write(*(held_by_expired_holder(id, seen.holder.id) for id in seen.jobs))
             await asyncio.sleep(LOOK_EVERY)
+
+    async def _read_streams(self, store: Store) -> None:
+        """What is stored of the streams of jobs that have emitted chunks."""
+        known = {record.id for record in self.records}
+        for id in sorted({entry.job for entry in self.journal.entries if entry.event == "emitted"} & known):
+            chunks = Chunks(id)
+            for piece in await store.output(id, 0, 1 << 20, stream=True):
+                self.journal.write(*(received(id, chunk) for chunk in chunks.add(piece, {})))
 
     def _is_over(self) -> bool:
         """Whether all jobs have ended, and nobody does anything any more that might still go wrong."""
