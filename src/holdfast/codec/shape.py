@@ -244,11 +244,15 @@ class Shape:
         self._refuse(f"gets {name!r} from {self.injected[name]!r}; do not pass it")
 
     def _need(self, values: dict[str, Any]) -> None:
+        for name in self.required:
+            if name not in values:
+                self._missing(values)
+
+    def _missing(self, values: dict[str, Any]) -> NoReturn:
         missing = [repr(name) for name in self.required if name not in values]
-        if missing:
-            names = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
-            hint = "; annotate it as ctx: Context to receive the running job's context" if "'ctx'" in missing else ""
-            self._refuse(f"missing {len(missing)} required argument{'s' if len(missing) > 1 else ''}: {names}{hint}")
+        names = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
+        hint = "; annotate it as ctx: Context to receive the running job's context" if "'ctx'" in missing else ""
+        self._refuse(f"missing {len(missing)} required argument{'s' if len(missing) > 1 else ''}: {names}{hint}")
 
     def _too_many(self, given: int) -> NoReturn:
         count = len(self.positional)

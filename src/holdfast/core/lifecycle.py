@@ -141,7 +141,7 @@ def settle(
     in_flow = extra.in_flow(record)
     retention = None if in_flow else rules.retention  # other jobs may need it until the flow has ended
     if kind == "succeeded":
-        recorded = in_flow or follow_ups.recorded(record.extra, State.SUCCEEDED)
+        recorded = in_flow or (record.extra is not None and follow_ups.recorded(record.extra, State.SUCCEEDED))
         return Settlement(
             record.id, record.seq, record.fence, record.token, nonce, State.SUCCEEDED, "succeeded", record.attempt,
             result=outcome.result, keep=None if recorded else rules.retention, key=record.key,

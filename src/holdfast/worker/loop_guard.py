@@ -37,7 +37,8 @@ class LoopGuard:
         if self._thread is None:
             self._thread = threading.Thread(target=self._guard, name="holdfast-loop-guard", daemon=True)
             self._thread.start()
-        self._wanted.set()
+        if not self._wanted.is_set():  # setting it costs a lock, for each job
+            self._wanted.set()
 
     def stop(self) -> None:
         self._stopped.set()

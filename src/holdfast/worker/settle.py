@@ -80,11 +80,15 @@ class Settler:
     def _write(self, run: Run, end: Settlement) -> None:
         for note in run.last_notes:
             self._commit.note_soon(note)
-        self._held.append((end, partial(self._answered, run, end)))
-        if not self._wait():
-            self.flush()
-        elif len(self._held) == 1:
-            self._loop.call_later(OUTCOME_WAIT, self.flush)
+        answered = partial(self._answered, run, end)
+        if self._wait():
+            self._held.append((end, answered))
+            if len(self._held) == 1:
+                self._loop.call_later(OUTCOME_WAIT, self.flush)
+        else:
+            if self._held:
+                self.flush()
+            self._commit.settle_soon(end, answered)
 
     def flush(self) -> None:
         """Write the outcomes that wait for others."""

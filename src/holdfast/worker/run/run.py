@@ -20,8 +20,8 @@ class Run:
     """One claim while it runs. `why` it was asked to stop: cancel, release, lost or one of TIMED; None: not asked."""
 
     __slots__ = (
-        "active_at", "ahead", "batch", "began", "begun", "context", "in_thread", "key", "last_notes", "log", "ran",
-        "record", "runner", "stack", "thread", "timers", "took", "why",
+        "active_at", "ahead", "apart", "batch", "began", "begun", "context", "in_thread", "key", "last_notes", "log",
+        "ran", "record", "runner", "stack", "thread", "timers", "took", "why",
     )  # fmt: skip
 
     def __init__(self, record: Record, began: float | None = None) -> None:
@@ -46,6 +46,8 @@ class Run:
         self.log: RunLog | None = None
         self.last_notes: Sequence[Note] = ()
         """What is written with its outcome."""
+        self.apart = False
+        """Whether it runs in a child process."""
         self.in_thread = False
         self.begun = False
         """Whether its asyncio task has begun: cancelled before that, it would end without an outcome."""

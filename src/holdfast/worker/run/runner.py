@@ -89,7 +89,7 @@ class Runner:
         """Run a claim and return its outcome; never raises."""
         record, run.begun = run.record, True
         run_for(record)  # a run has its own asyncio task, and so its own context
-        if run.stopped:
+        if run.why is not None:
             return self._explain(run, asyncio.CancelledError())  # stopped before it began
         accepting = False
         try:
@@ -99,6 +99,7 @@ class Runner:
             task = self._registry.of_job(record.task, record.codec)
             run.log = self._logs.begin(record, task)  # a run has its own asyncio task, and so its own context
             with_context, apart = task.arguments.takes_context, self._apart(record, task)
+            run.apart = apart
             args, kwargs = ((), {}) if apart else bind(task, record.payload)
             accepting = False
             needed = None if task.dependencies is None else task.dependencies.replaced(self._hooks.overrides)
@@ -129,9 +130,11 @@ class Runner:
                     await run.context.let_steps_end(error)
             return self._explain_or_fail(run, error)
         finally:
-            self._announce(run)
-            for timer in (run.timers or {}).values():
-                timer.cancel()
+            if run.ahead is not None:
+                self._announce(run)
+            if run.timers is not None:
+                for timer in run.timers.values():
+                    timer.cancel()
         if run.why in TIMED:
             return self._timed_out(run, task)
         if run.context is not None and run.context.saw_cancelled and run.why in ("cancel", "release"):
@@ -150,14 +153,14 @@ class Runner:
         """The task's code is about to run (or has begun to, if it waited for a thread): start its timers."""
         if run.ran:
             return
-        timeout = run.record.timeout or task.options.timeout
+        record, options = run.record, task.options
+        timeout, stall = record.timeout or options.timeout, options.stall_timeout
         if run.ahead is not None and run.ahead.began is not None:
             run.began = run.ahead.began
             timeout = timeout and timeout - (self._session.clock.monotonic() - run.began)
-        stall = _stall_timeout(run.record, task)
-        if timeout is not None or stall is not None or run.record.extra is not None:
-            self._set_timers(run, timeout, stall)
-        self._events.started(run.record)
+        if timeout is not None or stall is not None or record.extra is not None:
+            self._set_timers(run, timeout, _stall_timeout(record, task))
+        self._events.started(record)
         run.ran = True
 
     def _set_timers(self, run: Run, timeout: float | None, stall: float | None) -> None:
@@ -206,7 +209,7 @@ class Runner:
     ) -> Awaitable[Any]:
         if run.in_thread:
             return self.threads.call(fn, args, kwargs, run)
-        if self._apart(run.record, task):
+        if run.apart:
             return self._children.call(run, task)
         if run.batch is not None:
             return run.batch.share(run, item_of(args, kwargs), partial(self._start, run, task))
