@@ -212,7 +212,7 @@ async def _selected(session: Session, ids: Sequence[str], target: Target) -> lis
             f"no request was sent: no live worker{f' has {asked}' if asked else ''}; `holdfast worker list` shows them"
         )
     if len(found) > MAX_TARGETS:
-        raise InvalidJob(f"no request was sent: {len(found)} workers match, over {MAX_TARGETS}; name fewer, by host=")
+        raise InvalidJob(f"no request was sent: {len(found)} workers match, over {MAX_TARGETS}; select fewer by host=")
     return found
 
 
