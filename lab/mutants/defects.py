@@ -174,12 +174,12 @@ DEFECTS = (
         MAKING + "test_a_wall_clock_that_is_off_gives_up_no_flow",
     ),
     Defect(
-        "C", "a process that was stopped has watched a flow all the while", "flows/creation.py",
+        "C", "a stopped process counts the stopped time as watching a flow", "flows/creation.py",
         "min(now - self._looked_at, LONGEST_GAP), now", "now - self._looked_at, now",
         MAKING + "test_a_process_that_was_stopped_for_hours_has_watched_nothing",
     ),
     Defect(
-        "C", "a clock that is behind delays what a flow frees", "core/flow_rules.py",
+        "C", "a slow clock delays jobs that a flow releases", "core/flow_rules.py",
         "child.run_at > max(now, child.created_at)", "child.run_at > now",
         MAKING + "test_a_wall_clock_that_is_off_gives_up_no_flow",
     ),
@@ -198,7 +198,7 @@ DEFECTS = (
         MAKING + "test_starting_an_abandoned_flow_raises",
     ),
     Defect(
-        "U", "a flow that runs is said not to be stored", "flows/release.py",
+        "U", "a running flow is reported as not stored", "flows/release.py",
         "except Exception as error:  # noqa: BLE001  # a driver may raise anything; the pending work is written",
         "except ZeroDivisionError as error:",
         FLOW_WRITES + "test_a_flow_that_is_said_to_be_enqueued and sqlite",
@@ -209,33 +209,33 @@ DEFECTS = (
         FLOW_WRITES + "test_a_flow_that_is_enqueued_again and sqlite",
     ),
     Defect(
-        "U", "a retry of a flow that stopped half-way is said not to be written", "flows/service.py",
+        "U", "an interrupted retry of a flow is reported as not written", "flows/service.py",
         "raise OutcomeUnknown(text, (id,)) from error", "raise StoreUnavailable(text) from error",
         FLOW_WRITES + "test_a_flow_that_is_said_to_be_retried and sqlite",
     ),
     Defect(
-        "N", "a claim whose answer was lost is never given back", "worker/lease.py",
+        "N", "a claim whose answer was lost is never released", "worker/lease.py",
         "now - since > self.holder.lease / 6", "now - since > self.holder.lease * 1e9",
         seeds=600,
     ),
     Defect(
-        "L", "a claim that is on its way to its worker is released for unknown", "worker/lease.py",
+        "L", "a worker releases a claim whose answer has not arrived yet", "worker/lease.py",
         "if held[key].token not in self._unanswered", "if held[key].token",
         "tests/worker/test_late_claims.py -k does_not_release_a_claim_that_is_on_its_way",
     ),
     Defect(
-        "L", "a claim that was answered late is started without looking whether it is still held", "client/claims.py",
+        "L", "a job starts after a late claim answer without a check that the claim is valid", "client/claims.py",
         "(now := clock.monotonic()) - asked < holder.lease / 2",
         "(now := clock.monotonic()) - asked < holder.lease * 1e9",
         "tests/worker/test_late_claims.py -k another_took_while_the_answer_was_late",
     ),
     Defect(
-        "L", "the heartbeat beats too late", "client/heartbeat.py",
+        "L", "heartbeats are sent too late", "client/heartbeat.py",
         "pause = self.holder.lease / 3", "pause = self.holder.lease * 3",
         seeds=400,
     ),
     Defect(
-        "L", "a failed heartbeat ends the heartbeat", "client/heartbeat.py",
+        "L", "after one failed heartbeat no further heartbeat is sent", "client/heartbeat.py",
         "                pause = min(1.0, pause / 4)\n",
         "                break\n",
         "tests/worker/test_store_trouble.py -k test_a_failed_heartbeat_does_not_stop_later_heartbeats",
@@ -247,18 +247,18 @@ DEFECTS = (
         REFUSED + "by_a_worker",
     ),
     Defect(
-        "F", "a refused completion by hand is reported as a success", "client/claims.py",
+        "F", "a refused completion of a manual claim is reported as a success", "client/claims.py",
         "        if written:\n            self._runtime.events.settled(",
         "        if True:\n            self._runtime.events.settled(",
         REFUSED + "by_hand",
     ),
     Defect(
-        "F", "the end of a run is forgotten when the store does not answer", "worker/settle.py",
+        "F", "the outcome of a run is dropped when the store does not answer", "worker/settle.py",
         "            self._loop.call_later(RESEND_PAUSE, self._again, run, end)\n", "",
         seeds=600,
     ),
     Defect(
-        "F", "an end that is written again gets another nonce", "worker/settle.py",
+        "F", "a repeated settlement gets another nonce", "worker/settle.py",
         "            self._write(run, end)\n",
         "            self._write(run, self._end(run.record, Outcome.succeeded(None)))\n",
         seeds=600,
@@ -275,7 +275,7 @@ DEFECTS = (
         COMMIT + "unknown or claim or ask",
     ),
     Defect(
-        "N", "the jobs of a claimer that was cancelled in flight are kept", "store/group_commit.py",
+        "N", "jobs are not released if their claim call was cancelled before the answer", "store/group_commit.py",
         """            if waiter.done():
                 self.give_back(claims)
             else:""",
@@ -310,12 +310,12 @@ DEFECTS = (
         seeds=200,
     ),
     Defect(
-        "U", "a job whose answer a blocking caller lost is called unwritten", "client/enqueue.py",
+        "U", "a job is reported as not written after a blocking caller lost the answer", "client/enqueue.py",
         "            answers, unknown = None, error\n", "            answers = None\n",
         BLOCKING + "test_a_job_that_may_be_stored_is_never_called_unwritten",
     ),
     Defect(
-        "D", "an interrupted blocking caller leaves its answer to the next one", "store/blocking.py",
+        "D", "after an interrupted blocking call, the next call reads its answer", "store/blocking.py",
         """            except BaseException as error:  # whatever it is, the next caller must not read this answer
                 self._drop()
 """,
@@ -338,7 +338,7 @@ DEFECTS = (
         BLOCKING + "test_a_forked_child_has_a_connection_of_its_own",
     ),
     Defect(
-        "B", "what a stopping worker gives back is charged", "worker/run/runner.py",
+        "B", "a stopping worker charges the jobs that it releases", "worker/run/runner.py",
         """        if run.why in ("release", "lost") or isinstance(error, NotStarted):
             return Outcome.released()""",
         """        if run.why in ("release", "lost") or isinstance(error, NotStarted):
@@ -358,12 +358,12 @@ DEFECTS = (
         LIFECYCLE + "test_what_is_given_back_is_not_charged",
     ),
     Defect(
-        "Q", "neighbours are blamed", "core/lifecycle.py",
+        "Q", "a crash counts for all jobs of the process", "core/lifecycle.py",
         "crashes = -COMPANY if not record.quarantined else", "crashes = 1 if not record.quarantined else",
         LIFECYCLE + "test_a_neighbour_that_died_with_its_process_is_quarantined_but_not_counted",
     ),
     Defect(
-        "Q", "a job is never called poisonous", "core/lifecycle.py",
+        "Q", "no job becomes dead because of crashes", "core/lifecycle.py",
         "if crashes >= rules.max_crashes:", "if crashes >= rules.max_crashes * 1000:",
         seeds=100,
     ),
@@ -403,7 +403,7 @@ DEFECTS = (
         SQLITE + "test_a_running_job_is_not_claimed_again",
     ),
     Defect(
-        "N", "SQLite takes leases of an earlier boot for alive", "store/sqlite/sql.py",
+        "N", "SQLite treats leases of an earlier boot as valid", "store/sqlite/sql.py",
         "AND (expires IS NULL OR expires <= ? OR boot_id <> ?) LIMIT ?",
         "AND (expires IS NULL OR expires <= ? OR ? IS NULL) LIMIT ?",
         SQLITE + "test_a_reboot_ends_every_lease",
@@ -414,7 +414,7 @@ DEFECTS = (
         SQLITE + "TestLeases",
     ),
     Defect(
-        "L", "SQLite's lock keeps heartbeats out until their leases are lost", "store/sqlite/store.py",
+        "L", "SQLite's lock delays heartbeats until their leases expire", "store/sqlite/store.py",
         "if lost and holder is None and await self._kept_waiting():", "if lost and holder is None and limit < 0:",
         "tests/sqlite/test_sqlite_locks.py -k while_its_heartbeat_waits_there",
     ),
@@ -440,18 +440,18 @@ DEFECTS = (
         SQLITE + "TestDue",
     ),
     Defect(
-        "U", "SQLite leaves in its log what a failed commit wrote there", "store/sqlite/sql.py",
+        "U", "SQLite does not remove the data of a failed commit from its log", "store/sqlite/sql.py",
         "SET applied_at = applied_at + 1 WHERE", "SET applied_at = applied_at WHERE",
         "tests/lab/test_disk.py -k sqlite",
     ),
     # -- a bucket, by simulation of its own code
     Defect(
-        "D", "a bucket's writer that slept believes a number that was cleaned away", "store/bucket/log.py",
+        "D", "a bucket's writer that paused reuses a log number whose entry was deleted", "store/bucket/log.py",
         "or any(number_of(each.key) >= number for each in listed):", "or number < 0:",
         seeds=300, place="bucket",
     ),
     Defect(
-        "D", "a bucket's put that is answered `exists` is taken for a success", "store/bucket/writer.py",
+        "D", "a bucket's put that is answered `exists` is treated as a success", "store/bucket/writer.py",
         """                if await self._bucket.put_if_absent(log_key(number), data):
                     return None
 """,
@@ -461,24 +461,24 @@ DEFECTS = (
         seeds=300, place="bucket",
     ),
     Defect(
-        "C", "a bucket's ended jobs are put away by one process's wall clock", "store/bucket/compactor.py",
+        "C", "one process's wall clock decides when a bucket's ended jobs are moved", "store/bucket/compactor.py",
         "for place, job in ended.items() if now",
         "for place, job in ended.items() if (job.finished_at or 0) < self._clock.now() - 86400 * MICROS or now",
         "tests/bucket/test_bucket_ended.py -k wrong_clock",
     ),
     Defect(
-        "L", "a bucket's lease counts as ended half-way", "store/bucket/watch.py",
+        "L", "a bucket's lease expires after half of its time", "store/bucket/watch.py",
         "return known.left or self.silent(replica, known) >= known.lease",
         "return known.left or self.silent(replica, known) >= known.lease / 2",
         seeds=300, place="bucket",
     ),
     Defect(
-        "L", "in a bucket two watchers count the same silence", "store/bucket/replica.py",
+        "L", "in a bucket two processes count the same time without a heartbeat", "store/bucket/replica.py",
         "if since >= before.until:", "if since >= 0:",
         seeds=300, place="bucket",
     ),
     Defect(
-        "N", "a bucket's engine lives on when its app could not be opened", "client/runtime.py",
+        "N", "a bucket's engine keeps running when its app could not be opened", "client/runtime.py",
         """                with suppress(Exception):
                     await session.store.close()
             session.store.release()""",
@@ -503,17 +503,17 @@ DEFECTS = (
     ),
     # -- steps and signals
     Defect(
-        "D", "a step that is done is run again", "tasks/durable_steps.py",
+        "D", "a finished step runs again", "tasks/durable_steps.py",
         "        if done is not None:\n", "        if done is not None and not done.at:\n",
         STEPS + "test_a_step_that_is_done_is_not_run_again",
     ),
     Defect(
-        "D", "a step that is done as its worker stops is forgotten", "tasks/durable_steps.py",
+        "D", "the result of a step that ends while its worker stops is lost", "tasks/durable_steps.py",
         "await asyncio.shield(keeping)", "await keeping",
         STEPS + "test_a_step_that_is_done_as_its_worker_stops_is_remembered",
     ),
     Defect(
-        "D", "an attempt begins a sleep anew", "tasks/durable_steps.py",
+        "D", "an attempt restarts a sleep from the beginning", "tasks/durable_steps.py",
         'step = self._memory.find("sleep", str(self._sleeps))', 'step = self._memory.find("sleep", "")',
         "tests/worker/test_sleeping.py -k test_a_sleep_is_not_begun_anew_by_a_crash_a_failure_or_a_retry",
     ),
@@ -524,7 +524,7 @@ DEFECTS = (
         WAITING + "test_a_signal_that_was_sent_first_is_not_missed",
     ),
     Defect(
-        "N", "a job whose worker died as it suspended it does not look by itself", "tasks/durable_steps.py",
+        "N", "a job whose worker crashed while suspending it never checks for its signal", "tasks/durable_steps.py",
         "raise Suspended(min(left, RECHECK_AFTER), ", "raise Suspended(left, ",
         WAITING + "test_a_worker_that_dies_before_its_second_look_leaves_a_job_that_looks_by_itself",
     ),
@@ -535,24 +535,24 @@ DEFECTS = (
         WAITING + "test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finished_by_maintenance",
     ),
     Defect(
-        "N", "a waiter that moved while it was woken is let be", "client/signals.py",
+        "N", "a job that changed while it was woken is not woken again", "client/signals.py",
         "refused or not all(written)", "refused",
         WAITING + "test_a_job_that_is_put_to_rest_while_its_signal_is_sent_is_woken_all_the_same",
     ),
     Defect(
-        "N", "a process that forgets a signal removes one that was sent again", "client/signals.py",
+        "N", "maintenance removes a signal that was sent again", "client/signals.py",
         "if sent_again or entered not in still[kind] or still[kind][entered].version != kept.version:",
         "if entered not in still[kind]:",
         WAITING + "test_maintenance_that_is_late_does_not_forget_what_was_sent_again",
     ),
     Defect(
-        "C", "a clock that is ahead forgets a signal", "client/signals.py",
+        "C", "a fast clock removes a signal too early", "client/signals.py",
         "return self._session.clock.monotonic() - self._seen[name][1] >= WATCHED", "return True",
         WAITING + "test_a_clock_that_is_ahead_forgets_no_signal_that_it_has_just_seen",
     ),
     # -- pauses
     Defect(
-        "N", "a job is deferred by what was read before it was claimed", "client/pauses.py",
+        "N", "a job is deferred by a pause that was read before its claim", "client/pauses.py",
         "if self._read <= begun:", "if not self._read:",
         PAUSING + "test_a_worker_that_missed_the_end_of_a_pause_does_not_defer_a_job",
     ),
@@ -562,12 +562,12 @@ DEFECTS = (
         PAUSING + "test_a_read_that_failed_for_one_job_confirms_no_pause_for_the_next",
     ),
     Defect(
-        "N", "a lifted pause is forgotten while a claim may still defer a job for it", "client/pauses.py",
+        "N", "the record of a lifted pause is removed too early", "client/pauses.py",
         "if not claims and not (await", "if not (await",
         PAUSING + "test_a_job_deferred_after_its_pause_was_lifted_is_freed_whatever_the_clocks_say",
     ),
     Defect(
-        "N", "a version is given again after a removal", "store/reference/jobs.py",
+        "N", "a record version is reused after a removal", "store/reference/jobs.py",
         "            self.versions += 1\n", "            self.versions = version + 1\n",
         MEMORY + "test_a_version_is_not_given_again_after_a_removal",
     ),
@@ -578,12 +578,12 @@ DEFECTS = (
         HALF + "sqlite",
     ),
     Defect(
-        "U", "a signal that is kept is said to be unwritten", "client/signals.py",
+        "U", "a stored signal is reported as not written", "client/signals.py",
         'with Writes(f"signal {name!r}", then, made=1):', 'with Writes(f"signal {name!r}", then):',
         HALF + "sqlite",
     ),
     Defect(
-        "U", "a pause that is lifted is said to be unwritten", "client/pauses.py",
+        "U", "the end of a pause is reported as not written", "client/pauses.py",
         """            freed = await self._free(pause)
         except HoldfastError as error:""",
         """            freed = await self._free(pause)
@@ -591,24 +591,24 @@ DEFECTS = (
         HALF + "sqlite",
     ),
     Defect(
-        "U", "a bulk change does not count what it has changed", "client/bulk_change.py",
+        "U", "a bulk change does not count the changed jobs", "client/bulk_change.py",
         "                    writes.made += 1\n", "",
         HALF + "sqlite",
     ),
     Defect(
-        "U", "a change that is refused when it is sent again is called unmade", "store/group_commit.py",
+        "U", "a repeated change that is refused is reported as not made", "store/group_commit.py",
         "if not all(answers.changes[at : at + len(changes)]):", "if not changes:",
         COMMIT + "test_a_change_that_is_refused_when_it_is_sent_again_may_have_been_made",
     ),
     # -- limits
     Defect(
-        "", "a limit key's room is not counted", "store/reference/ready_queues.py",
+        "", "the concurrency of a limit key is not counted", "store/reference/ready_queues.py",
         "limiter.starts(limit_key, self.running.get(limit_key.name, 0), picking.now) <= before",
         "limiter.starts(limit_key, 0, picking.now) <= before",
         seeds=400,
     ),
     Defect(
-        "", "a rate is not kept", "core/limiter.py",
+        "", "a rate limit is ignored", "core/limiter.py",
         "self.tat = max(self.tat, now) + limit_key.interval", "self.tat = max(self.tat, now)",
         seeds=400,
     ),
@@ -619,7 +619,7 @@ DEFECTS = (
         seeds=400,
     ),
     Defect(
-        "", "a weight is not minded", "core/limiter.py",
+        "", "a weight is ignored", "core/limiter.py",
         "step = max(1, STEP // limit_key.weight)", "step = STEP",
         MEMORY + "TestFairOrder",
     ),
@@ -636,24 +636,24 @@ DEFECTS = (
         "tests/postgres/test_ended_counts.py -k test_tidy_adds_the_counts_up",
     ),
     Defect(
-        "", "Postgres does not count a limit key's room", "store/postgres/migrations/0001_initial/04_limits.sql",
+        "", "Postgres ignores the concurrency of a limit key", "store/postgres/migrations/0001_initial/04_limits.sql",
         "greatest(0, (limit_key ->> 'concurrency')::bigint - running)",
         "greatest(0, (limit_key ->> 'concurrency')::bigint)",
         POSTGRES + "TestRunningAtOnce",
     ),
     Defect(
-        "", "Redis does not keep a rate", "store/redis/lua/limiter.lua",
+        "", "Redis ignores a rate limit", "store/redis/lua/limiter.lua",
         "text(math.max(limiters.tat[limit_key], now) + used)", "text(math.max(limiters.tat[limit_key], now))",
         REDIS + "TestRates",
     ),
     # -- flows
     Defect(
-        "", "a flow's job is freed before the last of those before it has ended", "core/flow_rules.py",
+        "", "a job of a flow is released before its last parent has ended", "core/flow_rules.py",
         "            waiting_for = end_of(id)\n            continue\n", "            continue\n",
         seeds=400,
     ),
     Defect(
-        "N", "a compensation forgets an earlier death in the flow", "core/flow_rules.py",
+        "N", "a compensation ignores an earlier dead job of the flow", "core/flow_rules.py",
         "died = died or not (well or idle)", "died = not (well or idle)",
         "tests/app/test_flow_retries.py -k test_one_compensation_for_several",
     ),
@@ -663,12 +663,12 @@ DEFECTS = (
         "tests/app/test_flow_ends.py -k test_a_job_that_was_retried_and_then_cancelled_does_not_fail_its_flow",
     ),
     Defect(
-        "N", "a flow goes by what the errors of its jobs say", "core/flow_rules.py",
+        "N", "the error texts of its jobs decide the state of a flow", "core/flow_rules.py",
         'return _not_run(record) == "failed_parent"', 'return (record.error or "").startswith("not run: job")',
         "tests/app/test_flow_ends.py -k whatever_its_error_says",
     ),
     Defect(
-        "N", "a small flow ends without a look at whether it has grown", "flows/small_flows.py",
+        "N", "a small flow ends without a check for added jobs", "flows/small_flows.py",
         "if about.grown or has_grown(own.meta):", "if about.grown:",
         "tests/app/test_flow_ends.py -k test_a_small_flow_does_not_end",
     ),
@@ -678,7 +678,7 @@ DEFECTS = (
         "tests/app/test_flow_ends.py -k added_just_before_it_ended",
     ),
     Defect(
-        "N", "a flow that ended forgets a job whose number was taken before", "flows/completion.py",
+        "N", "a flow ends before a job whose number was already reserved", "flows/completion.py",
         "if kept is not None and (number_kept(kept) or 0) > about.jobs + about.grown:", "if kept is UNKNOWN:",
         "tests/app/test_flow_ends.py -k number_was_taken_before_it_ended",
     ),
@@ -754,13 +754,13 @@ DEFECTS = (
         OUTSIDE + "test_a_parent_that_is_retried_before_it_is_checked_again_stays_awaited",
     ),
     Defect(
-        "N", "a parent outside of the flow that is retried meanwhile is forgotten", "flows/release.py",
+        "N", "a flow does not wait for an outside parent that is retried", "flows/release.py",
         "if _life(before.get(id)) == _life(after.get(id)):", "if id:",
         OUTSIDE + "test_a_parent_that_is_retried_before_its_end_is_processed_stays_awaited",
     ),
     # -- one job for many calls, and one call for many jobs
     Defect(
-        "I", "a key that stands while its job lives is free once it runs", "store/reference/jobs.py",
+        "I", 'a key with unique="until_end" is free once its job runs', "store/reference/jobs.py",
         "return not new.unique or (record is not None and record.state not in TERMINAL)",
         "return not new.unique or (record is not None and record.state in WAITING)",
         seeds=400,
@@ -803,31 +803,31 @@ DEFECTS = (
         REDIS + "TestKeyOwners",
     ),
     Defect(
-        "F", "a job of a batch ends with another's part", "worker/run/batch.py",
+        "F", "a job of a batch gets the result of another job", "worker/run/batch.py",
         "for share, part in zip(shares, found, strict=True):",
         "for share, part in zip(shares[::-1], found, strict=True):",
         "tests/worker/test_batches.py -k test_each_job_has_a_result_of_its_own",
     ),
     # -- checkpoints
     Defect(
-        "D", "an older checkpoint that comes late is kept", "store/reference/apply.py",
+        "D", "an older checkpoint that arrives late overwrites the newer one", "store/reference/apply.py",
         "if new.checkpoint is not UNSET and new.saves > record.saves:", "if new.checkpoint is not UNSET:",
         MEMORY + "test_a_late_checkpoint_is_ignored",
     ),
     Defect(
-        "D", "Postgres keeps an older checkpoint that comes late",
+        "D", "Postgres overwrites a checkpoint with an older one that arrives late",
         "store/postgres/migrations/0001_initial/06_settle.sql",
         "checkpoint = CASE WHEN s.saves > j.saves THEN s.checkpoint",
         "checkpoint = CASE WHEN s.saves > 0 THEN s.checkpoint",
         POSTGRES + "test_a_late_checkpoint_is_ignored",
     ),
     Defect(
-        "D", "a step goes on before its result is kept", "tasks/durable_steps.py",
+        "D", "a task continues before the result of its step is stored", "tasks/durable_steps.py",
         "        await asyncio.shield(keeping)  # the step is done, even if the run is stopped now\n", "",
         seeds=1500,
     ),
     Defect(
-        "N", "a signal is kept only once its waiters were looked for", "client/signals.py",
+        "N", "a signal is stored only after the lookup of waiting jobs", "client/signals.py",
         """    await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))
     then = "its value is stored, and workers wake the jobs that wait for it; sending it again is safe"
     with Writes(f"signal {name!r}", then, made=1):
@@ -856,7 +856,7 @@ DEFECTS = (
     ),
     # -- what cannot be decoded harms one job
     Defect(
-        "N", "a worker runs into a job whose internal metadata cannot be decoded", "core/internal.py",
+        "N", "a worker fails on a job whose internal metadata cannot be decoded", "core/internal.py",
         """    try:
         return decode(data)
     except ValueError:
@@ -866,17 +866,17 @@ DEFECTS = (
         DAMAGED + "test_a_job_with_fields_that_only_the_core_can_decode",
     ),
     Defect(
-        "N", "a damaged job is run as if it were sound", "core/damage.py",
+        "N", "a damaged job runs like a valid one", "core/damage.py",
         "    if not found:\n        return None\n", "    if found:\n        return None\n",
         DAMAGED + "test_a_damaged_job_that_waits",
     ),
     Defect(
-        "N", "what a job waits for is taken for something whatever its text says", "core/waiting.py",
+        "N", "an undecodable `waiting_for` is accepted", "core/waiting.py",
         'if name and kind in _KINDS else Waiting("unknown", text)', 'if name else Waiting("signal", text)',
         DAMAGED + "test_a_job_that_waits_for_what_cannot_be_parsed",
     ),
     Defect(
-        "N", "SQLite takes whatever type a column has", "store/sqlite/rows.py",
+        "N", "SQLite accepts any type in a column", "store/sqlite/rows.py",
         "    return all(map(_fits, FEW, kinds))\n", "    return True\n",
         DAMAGED + "test_a_damaged_job_that_waits and sqlite",
     ),
@@ -896,17 +896,17 @@ DEFECTS = (
         DAMAGED + "test_a_process_that_sqlite",
     ),
     Defect(
-        "N", "Redis takes any member of an index for the number of a job", "store/redis/lua/common.lua",
+        "N", "Redis treats any member of an index as the number of a job", "store/redis/lua/common.lua",
         "(tonumber(seq) or 0) / PER_CHUNK", "seq / PER_CHUNK",
         DAMAGED + "test_an_index_of_redis",
     ),
     Defect(
-        "N", "a count in Redis that is no number leaves steps half done", "store/redis/lua/head.lua",
+        "N", "a count in Redis that is not a number stops a script half-way", "store/redis/lua/head.lua",
         "redis.pcall('HINCRBY'", "call('HINCRBY'",
         DAMAGED + "test_a_count_that_redis",
     ),
     Defect(
-        "I", "the server takes internal metadata that cannot be decoded", "http/rpc_validation.py",
+        "I", "the server accepts internal metadata that cannot be decoded", "http/rpc_validation.py",
         "    _check_extra(id, job.extra, max_payload)\n", "",
         "tests/http/test_http_store_checks.py",
     ),
@@ -952,7 +952,7 @@ DEFECTS = (
         CANCELLING + "test_a_thread_hears_of_a_cancellation_long_before_the_next_heartbeat",
     ),
     Defect(
-        "N", "a notification is taken for a cancellation", "worker/lease.py",
+        "N", "a notification is treated as a cancellation", "worker/lease.py",
         "                    heartbeat_soon()\n",
         "                    [self._cancel(key) for key in list(self._slots.runs)]\n",
         CANCELLING + "test_a_notification_without_a_cancellation_stops_nothing",
@@ -975,12 +975,12 @@ DEFECTS = (
     ),
     # -- threads, heartbeats, log lines
     Defect(
-        "N", "the loop is notified of the first end of a call only", "worker/run/thread.py",
+        "N", "the loop is notified only of the first ended call", "worker/run/thread.py",
         "        self._notified = False\n        while self._ended:", "        while self._ended:",
         "tests/unit/test_threads.py -k test_an_end_is_not_kept_back",
     ),
     Defect(
-        "N", "an end is dropped with its thread, where a task ends its thread", "worker/run/thread.py",
+        "N", "the end of a call is lost if the task ends its thread", "worker/run/thread.py",
         "except BaseException as raised:", "except Exception as raised:",
         "tests/unit/test_threads.py -k test_values_and_exceptions",
     ),

@@ -101,8 +101,8 @@ class Holdfast:
 
     `imports` names the modules that define its tasks. They are imported when a worker, a server or a command starts;
     their functions may also be run by name (`module:qualname`).
-    `queue_limits`: by queue, a limit for its jobs whose task has none of its own.
-    `codec`: encodes the calls and results of tasks that have no codec of their own, instead of JSON. Schedules,
+    `queue_limits`: by queue, a limit for its jobs whose task has no limit.
+    `codec`: encodes the calls and results of tasks that declare no codec, instead of JSON. Schedules,
     follow-ups and jobs that are stored as JSON stay JSON.
     """
 

@@ -31,7 +31,7 @@ async def talk(ctx: Context) -> str:
 def test_a_stream_and_its_end_in_a_terminal(terminal):
     (terminal.folder / "shop.py").write_text(TASKS)
     terminal("-A", "shop:app", "enqueue", '{"task": "talk", "id": "t"}')
-    assert "has not ended after 0 s; it goes on" in terminal("wait", "t", "--timeout", "0", code=1)
+    assert "has not ended after 0 s; it continues" in terminal("wait", "t", "--timeout", "0", code=1)
     terminal("-A", "shop:app", "worker", "start", "--count", "1")
     terminal.until(lambda: terminal.job("t")["progress"], 30)
     assert terminal("stream", "t", "--no-follow").splitlines() == [

@@ -206,7 +206,7 @@ async def test_https_trusts_the_given_ca(serve, open_at, certificate):
 
 async def test_another_protocol_is_refused_by_both_versions(serving, open_at, monkeypatch):
     monkeypatch.setattr("holdfast.store.remote.link.PROTOCOL", 99)
-    with pytest.raises(ConfigError, match=rf"protocol {wire.PROTOCOL}, the client speaks protocol 99; run the same"):
+    with pytest.raises(ConfigError, match=rf"protocol {wire.PROTOCOL}, the client uses protocol 99; run the same"):
         await open_at(serving.url)
 
 

@@ -314,7 +314,7 @@ def test_a_whole_payload_must_be_one_object(args, kwargs, message):
 
 def test_a_whole_payload_needs_a_function_with_one_parameter():
     for fn in (add, lambda: None, lambda *, a, b=1, c: None, max):
-        with pytest.raises(ConfigError, match="gets the whole payload"):
+        with pytest.raises(ConfigError, match="one parameter for the whole payload"):
             Arguments(fn, whole=True)
 
 

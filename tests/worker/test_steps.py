@@ -199,7 +199,7 @@ async def test_the_same_name_twice_in_one_run_is_refused_before_it_runs(app, kin
     handle = await work.enqueue()
     await work_off(app)
     error = (await handle.job()).error
-    assert f"step 'send' was already used in this run of job {handle.id!r}: give each step a name of its own" in error
+    assert f"step 'send' was already used in this run of job {handle.id!r}: give each step a different name" in error
     assert ran == [0]
 
 

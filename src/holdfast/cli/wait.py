@@ -47,7 +47,7 @@ def wait(
     try:
         job = with_app(url, watch)
     except TimeoutError:
-        print(f"holdfast: job {id} has not ended after {timeout:g} s; it goes on: wait again", file=sys.stderr)
+        print(f"holdfast: job {id} has not ended after {timeout:g} s; it continues: wait again", file=sys.stderr)
         raise typer.Exit(1) from None
     from .printing import document, echo
 

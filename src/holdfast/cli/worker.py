@@ -28,7 +28,7 @@ def start(
     count: Annotated[int, typer.Option("--count", "-c", min=1, max=256, help="Worker processes.")] = 1,
     foreground: Annotated[bool, typer.Option("--foreground", "-f", help="Run in this terminal or container.")] = False,
     queues: Annotated[
-        str | None, typer.Option(help="Queues with weights: mail:5,default:1. (default: those of the tasks)")
+        str | None, typer.Option(help="Queues with weights: mail:5,default:1. (default: the queues of the tasks)")
     ] = None,
     concurrency: Annotated[
         int | None,

@@ -123,8 +123,8 @@ class Audit:
         note_target(action=found.action)
         if undoable(found) is None:
             raise InvalidJob(
-                f"entry {entry!r} ({found.action}) cannot be undone: only a pause of what was not paused, a cancel and"
-                " a retry that have ended can"
+                f"entry {entry!r} ({found.action}) cannot be undone: only cancel, retry and pause can, once they have"
+                " ended, and a pause only if it changed something"
             )
         return await Undo(session, self._runtime.events).run(found)
 

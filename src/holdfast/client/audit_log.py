@@ -94,7 +94,7 @@ class AuditLog:
             await check((), ())
         store = session.store
         at = await store.now()
-        if session.audited_at - MICROS < at <= session.audited_at:  # in the order of this process, also if time stands
+        if session.audited_at - MICROS < at <= session.audited_at:  # keep this process's order
             at = session.audited_at + 1
         session.audited_at = at
         hour, second = at // HOUR, at // MICROS
@@ -119,7 +119,7 @@ class AuditLog:
 
     @on_app_loop
     async def renew(self, session: Session, begun: Begun) -> None:
-        """Write that the action still goes on. With the version: a late write does not replace the outcome."""
+        """Write that the action is still running. With the version: a late write does not replace the outcome."""
         store = session.store
         if (kept := (await records_of(store, kind_of(begun.second))).get(begun.name)) is not None:
             seen = msgspec.json.encode(msgspec.structs.replace(begun.entry, seen_at=await store.now()), enc_hook=str)

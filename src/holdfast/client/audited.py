@@ -55,7 +55,7 @@ def audited(
 ]:
     """Makes an async method of a service (with the app's `Runtime` as `_runtime`) an operator action of this name.
 
-    An action that is part of another has no entry of its own. `shown`: arguments that are shown, though `HIDDEN`.
+    An action that is part of another has no separate entry. `shown`: arguments that are shown, though `HIDDEN`.
     """
 
     def mark(

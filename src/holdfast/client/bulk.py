@@ -124,7 +124,7 @@ class Bulk:
         if action not in ACTIONS:
             raise InvalidJob(f"the action must be one of {', '.join(ACTIONS)}, not {action!r:.100}")
         if (action == "move") != (to is not None):
-            raise InvalidJob("give to=, the name of the new task, with the action 'move' and with no other")
+            raise InvalidJob("to=, the name of the new task, is required for the action 'move' and refused for others")
         if rate is not None and action != "retry":
             raise InvalidJob("rate= needs the action 'retry'")
         if type(spaced) is not int or spaced < 0:

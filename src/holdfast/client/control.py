@@ -190,7 +190,7 @@ async def _selected(session: Session, ids: Sequence[str], target: Target) -> lis
     if not ids and host is None and version is None and not everyone:
         raise InvalidJob("no worker was named: give the ids of workers, host=, version= or all_workers=True")
     if everyone and (ids or host is not None or version is not None):
-        raise InvalidJob("no request was sent: all workers are asked, so give no ids, host or version")
+        raise InvalidJob("no request was sent: with all_workers=True, give no ids, host= or version=")
     wanted = [checked_text(id, "a worker's id") for id in ids]
     live = [worker_info(one) for one in await session.store.holders() if one.alive and one.holder.kind == "worker"]
     if missing := sorted(set(wanted) - {one.id for one in live}):
@@ -212,7 +212,7 @@ async def _selected(session: Session, ids: Sequence[str], target: Target) -> lis
             f"no request was sent: no live worker{f' has {asked}' if asked else ''}; `holdfast worker list` shows them"
         )
     if len(found) > MAX_TARGETS:
-        raise InvalidJob(f"no request was sent: {len(found)} workers match, over {MAX_TARGETS}; name fewer, by host=")
+        raise InvalidJob(f"no request was sent: {len(found)} workers match, over {MAX_TARGETS}; select fewer by host=")
     return found
 
 

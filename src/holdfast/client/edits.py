@@ -62,7 +62,7 @@ class Edits:
         given = {name: value for name, value in options.items() if value is not None}
         if unknown := given.keys() - EDITED:
             raise InvalidJob(
-                f"{', '.join(sorted(unknown))} cannot be edited; {', '.join(EDITED)} and args can: clone the job"
+                f"{', '.join(sorted(unknown))} cannot be edited, only {', '.join(EDITED)} and args; clone the job"
             )
         if not given and args is None and payload is None:
             raise InvalidJob(f"nothing to edit: give args=, {', '.join(f'{name}=' for name in EDITED)}")

@@ -96,7 +96,7 @@ class ErrorGroups:
         `dead`: of the newest 5,000 dead alone; `cursor`, of an earlier answer, continues with the next 5,000.
         """
         if cursor is not None and not dead:
-            raise InvalidJob("cursor= continues the groups of dead jobs: give dead=True with it")
+            raise InvalidJob("cursor= requires dead=True: only the error groups of dead jobs have further pages")
         groups = Groups()
         walk = await _walk(session, groups.add, dead=dead, cursor=cursor)
         seen = None if walk.back_to is None else moment(walk.back_to)

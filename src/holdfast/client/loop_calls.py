@@ -83,7 +83,7 @@ class LoopCall(Generic[R]):
 
     def _done(self, task: asyncio.Task[R]) -> None:
         if not task.cancelled():
-            task.exception()  # its caller may be gone, so nobody retrieves the exception
+            task.exception()  # its caller may be gone, so the exception would be reported as never retrieved
         self._notify(task)
 
     def _take(self) -> bool:

@@ -1,7 +1,7 @@
 """Identifies the process of a claim, and proves that it has ended.
 
 A pid alone does not identify a process: it is reused, and differs in every container. Together with the boot, the pid
-and time namespaces, and the start time it identifies one process for good; and only a process of the same boot and
+and time namespaces, and the start time it identifies one process uniquely; and only a process of the same boot and
 namespaces can look for it. Linux only: elsewhere no process is identified, and none is known to have ended.
 """
 

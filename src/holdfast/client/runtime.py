@@ -263,7 +263,7 @@ class Runtime:
         service = work.args[0] if isinstance(work, functools.partial) else getattr(work, "__self__", None)
 
         def undone(answer: Any) -> None:
-            with suppress(HoldfastError):  # it was closed meanwhile, or has left this loop: leases end by themselves
+            with suppress(HoldfastError):  # it was closed meanwhile, or has left this loop: leases expire
                 undo(service, self.session, answer)
 
         return undone

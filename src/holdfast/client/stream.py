@@ -70,7 +70,7 @@ async def follow_chunks(reader: NoteReader, id: str, position: int, *, follow: b
         return found
 
     try:
-        # The piece before the position tells whether another attempt begins there.
+        # The piece before the position shows whether another attempt begins there.
         if position and (page := await split(await reader.stream_pieces(id, position - 1, None))):
             yield page
         while pieces := await reader.stream_pieces(id, chunks.position, watch if follow else None):

@@ -336,8 +336,8 @@ def _the_one_parameter(label: str, shape: Shape | None) -> str:
     names = () if shape is None else shape.names
     if shape is None or not names or shape.required not in ((), names[:1]):
         raise ConfigError(
-            f"{label} has payload=True, so its first parameter after the context gets the whole payload: give it that"
-            " parameter, and no other without a default"
+            f"{label} has payload=True, so it needs one parameter for the whole payload, after the context if any;"
+            " other parameters must have defaults"
         )
     return names[0]
 

@@ -59,7 +59,7 @@ def _usable(hint: Any) -> tuple[Any, str | None]:
         return Any, "a protocol does not say which class to create"
     try:
         reader(hint)
-    except Exception as error:  # noqa: BLE001 - a type may have hooks of its own, which may fail in any way
+    except Exception as error:  # noqa: BLE001 - hooks of a type may raise any exception
         return Any, str(error)
     return hint, None
 

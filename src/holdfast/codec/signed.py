@@ -13,7 +13,7 @@ from ..core.errors import ConfigError, InvalidJob, requires
 
 _PURPOSE = b"holdfast cloudpickle 2"
 _SIZE = 32
-"""Bytes of a signature: those of the digest."""
+"""Bytes of a signature, which is the digest."""
 
 
 class Signed:

@@ -61,7 +61,7 @@ _in_order = msgspec.json.Encoder(enc_hook=_to_json, order="deterministic").encod
 
 
 def sorted_json(value: object) -> bytes:
-    """Encode with sets sorted: a set has no order of its own, and the same call must give the same bytes."""
+    """Encode with sets sorted: a set has no order, and the same call must give the same bytes."""
     try:
         return _in_order(value)
     except TypeError:  # a dict with keys other than str, which cannot be sorted

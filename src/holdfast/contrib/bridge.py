@@ -1,6 +1,6 @@
 """Calls Holdfast's HTTP service, an ASGI app, from blocking views.
 
-The service runs on a loop of its own, one per process: views run on any thread, under WSGI and ASGI servers alike, and
+The service runs on a separate loop, one per process: views run on any thread, under WSGI and ASGI servers alike, and
 the state that the service shares between requests belongs to one loop.
 """
 

@@ -47,7 +47,7 @@ def init_app(application: Flask, queue: Holdfast) -> None:
     if hook is None:
         hook = AppContext()
         queue.around_call.append(hook)
-        parts_of(queue).imports.append(APP)  # for tasks in processes of their own
+        parts_of(queue).imports.append(APP)  # for tasks in separate processes
     given = application.config.get_namespace("HOLDFAST_")
     if given != hook.given:
         queue.setup(**given)

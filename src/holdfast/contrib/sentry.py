@@ -121,7 +121,7 @@ class _Reports:
             sentry_sdk.flush(FLUSH_TIMEOUT)  # nothing waits for the events of a child that ends
 
     def _died(self, event: JobEvent) -> None:
-        """Report a job that died without an exception of its own: its process crashed, or its result was refused."""
+        """Report a job that became dead without an exception: its process crashed, or its result was refused."""
         if (event.job_id, event.attempt) in self._reported:
             return
         with _job_scope(event.fields):

@@ -89,7 +89,7 @@ def _log_failure(task: asyncio.Task[None]) -> None:
 
 
 async def stream_response(handle: Handle[Any], request: Request) -> Response:
-    """The chunks that a job emits, as server-sent events: for `EventSource` in a browser, which resumes by itself.
+    """The chunks that a job emits, as server-sent events: for `EventSource` in a browser, which reconnects and resumes.
 
     Events: `chunk`, whose data is a Chunk as JSON, and `end` with the job's `status`; then the page closes its
     EventSource. Check before that the request may read the job. Raises JobNotFound, and InvalidJob for a wrong

@@ -1,6 +1,6 @@
 """When a schedule is due: cron lines and intervals, time zones, and daylight saving changes.
 
-Pure: no store, no clock of its own. Times are microseconds since 1970, as in a job.
+Pure: no store, no clock. Times are microseconds since 1970, as in a job.
 """
 
 from __future__ import annotations

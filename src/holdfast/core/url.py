@@ -115,7 +115,7 @@ def split(url: str) -> Url:
     pairs = [part.partition("=") for part in query.split("&") if part]
     if authority.count("@") > 1:
         wrong(f"it has more than one @; {_ENCODE}")
-    # The value of ?signal= is a URL, with an @ of its own.
+    # The value of ?signal= is a URL, which may contain another @.
     behind = "@" in path or any("@" in name or ("@" in value and name != "signal") for name, _, value in pairs)
     if behind and (authority or scheme not in LOCAL):
         wrong(f"it has an @ after the host; {_ENCODE}, and write an @ elsewhere as %40")

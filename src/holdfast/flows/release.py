@@ -289,7 +289,7 @@ class Release:
     ) -> tuple[list[str], set[str]]:
         """Release all jobs that wait for these; returns the ended jobs that must be processed next.
 
-        And those of these whose dependents another process releases: they stay recorded, because it may die.
+        And those of these whose dependents another process releases: they stay recorded, because it may crash.
         """
         find, ended, others_are_at_it = self._session.store.find, list[str](), set[str]()
         while awaited:

@@ -276,8 +276,7 @@ class Flows:
             node.number = await _reserve(session, flow)
         except OutcomeUnknown as error:
             raise StoreUnavailable(
-                f"no job was added to flow {flow}, because its number could not be reserved ({error}); add the job"
-                " again"
+                f"no job was added to flow {flow}, because no number was reserved for it ({error}); add the job again"
             ) from error
         job = self._job(session.settings, flow, node, node.about(flow))
         waiting_for = end_of(record.id) if node.parents else None

@@ -224,7 +224,7 @@ async def retry_all_dead(call: Call, body: shapes.RetryDead) -> Answer:
 
 
 async def _page(call: Call, query: shapes.JobsQuery | shapes.DeadQuery, state: str | list[str] | None) -> Answer:
-    """A page of up to `limit` jobs and `PAGE_BYTES` bytes; a larger job gets a page of its own."""
+    """A page of up to `limit` jobs and `PAGE_BYTES` bytes; a larger job gets a separate page."""
 
     async def read(limit: int) -> tuple[list[bytes], str | None]:
         page = await call.app.jobs(

@@ -215,7 +215,7 @@ def _check_limit_key(id: str, limit_key: LimitKey) -> None:
         and 1 <= limit_key.burst <= MAX_BOUND
     )
     if not sound or not limit_key.interval >= 0 or limit_key.interval * limit_key.burst > MAX_BURST_SPAN:
-        raise InvalidJob(f"job {id!r}: a number of its limit key is out of range; {ADVICE}")
+        raise InvalidJob(f"job {id!r}: concurrency, rate, burst or weight of its limit is out of range; {ADVICE}")
 
 
 def _check_extra(id: str, data: bytes | None, max_payload: int) -> None:

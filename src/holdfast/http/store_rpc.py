@@ -280,7 +280,7 @@ def _versioned(handler: Handler) -> Handler:
         theirs = "none" if version is None else version.decode("latin-1")[:20]
         return _error(
             ConfigError(
-                f"this server is Holdfast {__version__} and speaks store protocol {rpc.PROTOCOL}, the client speaks"
+                f"this server is Holdfast {__version__} and uses store protocol {rpc.PROTOCOL}, the client uses"
                 f" protocol {theirs}; run the same version of Holdfast on both sides"
             )
         )

@@ -96,7 +96,7 @@ class BatchHandler(logging.StreamHandler[Any]):
         while self._waiting.wait():
             time.sleep(LINE_AGE)
             self._waiting.clear()
-            with suppress(OSError, ValueError):  # nobody reads it, or it was closed
+            with suppress(OSError, ValueError):  # the reader has gone, or the stream was closed
                 self.flush()
 
     def _forked(self) -> None:
@@ -175,7 +175,7 @@ PLAIN: Mapping[str, tuple[str, str]] = dict.fromkeys(COLOURS, ("", ""))
 
 
 def _pretty(colours: Mapping[str, tuple[str, str]]) -> Renderer:
-    """Lines such as `12:30:00 info     job_succeeded      job_id=1`; a traceback follows on lines of its own."""
+    """Lines such as `12:30:00 info     job_succeeded      job_id=1`; a traceback follows on separate lines."""
     (dim, undim), (bold, unbold), (key, unkey) = colours["time"], colours["event"], colours["field"]
 
     def render(line: Line) -> str:

@@ -118,7 +118,7 @@ class JobLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class _Stream:
-    """A standard stream that sends what tasks write to their logs, and everything to the stream it stands for."""
+    """A standard stream that sends what tasks write to their logs, and everything to the stream that it replaces."""
 
     def __init__(self, stream: TextIO, level: int) -> None:
         self.stream = stream

@@ -142,7 +142,7 @@ def current_span() -> SpanContext | None:
 
 @contextmanager
 def calling(task: str, runs: Sequence[SpanContext | None]) -> Generator[None]:
-    """Wrap the one call of a batch in a span of its own trace, with a link to the span of each run."""
+    """Wrap the one call of a batch in a span of a separate trace, with a link to the span of each run."""
     ours = tracer()
     if ours is None:
         yield

@@ -356,7 +356,7 @@ def _is_due(record: Versioned, now: int) -> bool:
 
 
 class RuleOptions(TypedDict, total=False):
-    """The options of a rule besides its cron line; their defaults and meaning are those of `Rule`."""
+    """The options of a rule besides its cron line; their defaults and meaning are defined in `Rule`."""
 
     every: float | timedelta | None
     tz: str

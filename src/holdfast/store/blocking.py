@@ -64,7 +64,7 @@ class BlockingConnection:
             return None
         try:
             line = self._line
-            if line is None or line[1].poll(0):  # bytes that nobody asked for: the server has closed it
+            if line is None or line[1].poll(0):  # unrequested bytes: the server has closed it
                 if line is not None:
                     self._drop()
                 self._want()

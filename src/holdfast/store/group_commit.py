@@ -215,7 +215,7 @@ class GroupCommit:
     def _gather(self) -> _Group | None:
         """The operations of the next write, up to the limits, except for cancelled callers."""
         group = _Group()
-        # Each kind has limits of its own, so that many small operations of one do not hold back a large one of another.
+        # Each kind has separate limits, so that many small operations of one do not hold back a large one of another.
         _Room().take(self._notes, group.notes, note_bytes)
         unwritten = {note.id for note, _ in self._notes}
         _Room().take(self._settles, group.settles, settlement_bytes, after=unwritten)

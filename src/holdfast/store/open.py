@@ -19,7 +19,7 @@ BUCKET_SCHEMES = frozenset({"s3", "gs", "az", "file"})
 _METHODS = (*Store.__annotations__, *(name for name in vars(Store) if not name.startswith("_")))
 """What every store has."""
 ENGINES = frozenset({"bucket", "postgres", "redis", "remote", "sqlite"})
-"""The stores by name, each in a folder of its own."""
+"""The stores by name, each in a separate folder."""
 
 
 def open_store(url: str, clock: Clock) -> Store:

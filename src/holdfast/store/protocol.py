@@ -125,7 +125,7 @@ class Store(Protocol):
 
     `long_leases`: a heartbeat costs money here, so the default lease is longer.
     `watched_leases`: its users share no clock; a process knows a holder's silence only since it began to watch.
-    `sweeps`: it recovers lost leases and removes jobs past their retention by itself; workers need not.
+    `sweeps`: it recovers lost leases and removes jobs past their retention; workers need not.
     """
 
     async def open(self) -> None:

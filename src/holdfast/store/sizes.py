@@ -1,4 +1,4 @@
-"""About how many bytes an operation writes, so that a batch is bounded by bytes as well as by count."""
+"""About how many bytes an operation writes, so that a batch is bounded by bytes and by count."""
 
 from __future__ import annotations
 

@@ -124,8 +124,8 @@ def _of_django(connection: Any) -> Any:
             return cursor.connection
     except SynchronousOnlyOperation:
         raise ConfigError(
-            "Django's connection cannot be used in an event loop: enqueue with `task.using(connection=connection).sync"
-            ".enqueue(…)` in the function, with its atomic(), that you call with sync_to_async"
+            "Django's connection cannot be used in an event loop: put the atomic() block, with `task.using(connection="
+            "connection).sync.enqueue(…)` in it, into a function, and call this function with sync_to_async"
         ) from None
 
 

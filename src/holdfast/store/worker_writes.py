@@ -61,7 +61,7 @@ class RecordKind(msgspec.Struct, frozen=True):
     kind: str
     """Its name; that of a family (`kind_in`) covers all kinds of the family."""
     worker: Callable[[Store, RecordWrite], Awaitable[bool]] = no_worker
-    """Whether a worker makes this write by itself, so that it does not need the role `operate`."""
+    """Whether a worker makes this write without an operator, so that it does not need the role `operate`."""
     check: Callable[[Store, RecordWrite], Awaitable[Sequence[NewJob]]] = _unchecked
     """Raises if the write is invalid. Returns the jobs that workers will make from the record: they are checked too."""
     before_read: Callable[[Store], Awaitable[object]] = _unprepared
@@ -83,7 +83,7 @@ class WorkerWrites(msgspec.Struct, frozen=True):
 
 
 def resumes(*fields: str) -> Callable[[Change], bool]:
-    """A rule for changes: a job that waits is released or goes on waiting, and otherwise only `fields` change."""
+    """A rule for changes: a job that waits is released or continues to wait, and otherwise only `fields` change."""
 
     def allows(change: Change) -> bool:
         patch = change.patch

@@ -22,7 +22,7 @@ def as_completed(handles: Iterable[BlockingHandle[R]], *, timeout: float | None 
 def as_completed(handles: Iterable[Any], *, timeout: float | None = None) -> Any:
     """The handles, each as soon as its job has ended: with `async for`, or `for` if they are blocking handles.
 
-    `timeout`: seconds for all of them; then TimeoutError, and the jobs go on. A handle whose job does not exist is
+    `timeout`: seconds for all of them; then TimeoutError; the jobs continue. A handle whose job does not exist is
     returned too; its methods raise JobNotFound.
     """
     return _Completed(list(handles), None if timeout is None else checked_seconds(timeout, "timeout"))

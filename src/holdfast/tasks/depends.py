@@ -36,7 +36,7 @@ def Depends(fn: Maker, /, *, scope: Scope = "job") -> Any:  # noqa: N802  # as i
         hash(fn)
     except TypeError:
         raise ConfigError(
-            f"Depends cannot use {fn!r:.100}, which is not hashable: give it a function that calls this"
+            f"Depends cannot use {fn!r:.100}, which is not hashable: pass a function that calls it"
         ) from None
     if scope not in ("job", "worker"):
         raise ConfigError(f"Depends({name_of(fn)}, scope=…) must be 'job' or 'worker', not {scope!r:.100}")

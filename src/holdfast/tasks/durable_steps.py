@@ -86,7 +86,7 @@ class DurableSteps:
         return stored(self._remember("a checkpoint", lambda memory: memory.with_value(data)), self._loop)
 
     def step(self, name: str, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        self._use("step", checked_text(name, "a step's name", NAME_LIMIT), "give each step a name of its own")
+        self._use("step", checked_text(name, "a step's name", NAME_LIMIT), "give each step a different name")
         if not callable(fn):
             raise InvalidJob(f"step {name!r} takes a function and its arguments, not {fn!r:.100}")
         returns, done = Returns(fn), self._memory.find("step", name)

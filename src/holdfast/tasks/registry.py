@@ -31,13 +31,13 @@ class Registry:
     """Stores the calls of these tasks; set before the first task is registered."""
 
     def __init__(self, trusted: set[str], signed: Callable[[], Signed | None], codec: Codec | None = None) -> None:
-        """`codec`: of tasks that have none of their own."""
+        """`codec`: for tasks that declare no codec."""
         self._trusted = trusted
         self._codec = codec
         self._make_signed = signed
         self.tasks: dict[str, Task[..., Any]] = {}
         self.queues: set[str] = set()
-        """Queues that workers serve besides those of the tasks."""
+        """Queues that workers serve besides the queues of the tasks."""
         self._looked_up: set[str] = set()
         """Tasks that were not registered: functions of trusted modules that have run here."""
         self.store_id: str | None = None

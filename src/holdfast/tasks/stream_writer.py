@@ -18,7 +18,7 @@ from ..core.operations import Note, Output
 
 logger = logging.getLogger("holdfast")
 MAX_PIECE = 1 << 16
-"""Bytes of one piece; a longer chunk is a piece of its own."""
+"""Bytes of one piece; a longer chunk is a separate piece."""
 MAX_UNWRITTEN = 1 << 18
 """Bytes that wait to be written, from which on `put` waits."""
 STREAM_PAUSE = 0.01

@@ -81,7 +81,7 @@ class WaitingCaller:
 
 
 class CallingThread(Threads):
-    """Calls functions in the thread of the blocking caller; in threads of their own if an event loop awaits them."""
+    """Calls functions in the thread of the blocking caller; in separate threads if an event loop awaits them."""
 
     def _send(self, call: Call) -> None:
         caller = _waiting.get()

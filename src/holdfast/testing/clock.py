@@ -43,6 +43,6 @@ class ManualClock:
         self._now += round(seconds * MICROS)
 
     def reboot(self) -> None:
-        """Start the boot clock again under a new name, as a machine that was restarted; the wall clock goes on."""
+        """Start the boot clock again under a new name, as a machine that was restarted; the wall clock continues."""
         self._boot = MICROS
         self._boots += 1

@@ -1,4 +1,4 @@
-"""Comparison of two stores after the same operations, and checks of each store by itself."""
+"""Comparison of two stores after the same operations, and checks of each single store."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Sight:
         return states
 
     def check(self, records: list[Record], stats: list[QueueStats], holders: list[HolderInfo]) -> None:
-        """Check one store by itself."""
+        """Check one store."""
         there = {record.id for record in records}
         for id in set(self.claims) - there:  # a chosen id may come back as another job
             del self.claims[id], self.last_claim[id]

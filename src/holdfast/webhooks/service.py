@@ -187,7 +187,7 @@ class Feed:
             return
         if len(self._sending) >= MAX_PENDING:
             logger.error(
-                "webhooks for job %s were not sent: those of %d other jobs already wait for the store (the maximum);"
+                "webhooks for job %s were not sent: %d other jobs already wait to store theirs (the maximum);"
                 " check the store",
                 event.job_id,
                 MAX_PENDING,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SAMPLES = 5
 """Ids that are kept of each group."""
 TEXTS = 20
-"""Error texts of one task that have a group of their own; further ones share a group."""
+"""Error texts of one task that have separate groups; further ones share a group."""
 OTHER = "other errors"
 
 

@@ -82,7 +82,7 @@ class LoopGuard:
         stack = "".join(traceback.StackSummary.extract(reversed(task)).format())
         logger.warning(
             "a task blocks the event loop for more than %g s, so other jobs of this worker wait: use await, or a plain"
-            " function (def), which runs in a thread. The loop is here:\n%s",
+            " function (def), which runs in a thread. Stack of the event loop:\n%s",
             BLOCKED,
             stack.rstrip(),
         )

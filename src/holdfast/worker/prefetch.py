@@ -111,7 +111,7 @@ class Prefetch:
         self._limit, self._rest_until = 0, self._clock.monotonic() + PREFETCH_REST
 
     def _check(self) -> None:
-        """Report the jobs that have started, and release those that have not in time."""
+        """Report the jobs that have started, and release the jobs that have not started in time."""
         waiting, now = self._waiting, self._clock.boot()
         self._timer = None
         while waiting:

@@ -236,8 +236,8 @@ class Worker:
         own = tuple(sorted(name for name, task in registry.tasks.items() if not task.built_in))
         if not own:
             logger.warning(
-                "%r has no tasks, so this worker runs only functions that jobs name; import the modules that define its"
-                " tasks: Holdfast(imports=[…]), -I MODULE or --discover PACKAGE",
+                "%r has no tasks, so this worker runs only functions of trusted modules; import the modules that define"
+                " its tasks: Holdfast(imports=[…]), -I MODULE or --discover PACKAGE",
                 self.app,
             )
         events.worker_started(holder, redact(parts.url), own)
@@ -500,7 +500,7 @@ def _completion(session: Session, claims: ManualClaims, registry: Registry) -> C
 
 
 def _default_concurrency(registry: Registry) -> int:
-    """Jobs that wait on the loop cost little. Jobs with a thread or a process of their own, shell jobs too, do not."""
+    """Jobs that wait on the loop cost little. Jobs with a separate thread or process, such as shell jobs, cost more."""
     own = [task for task in registry.tasks.values() if not task.built_in]
     light = own and SHELL_TASK not in registry.tasks and all(task.run_in == "loop" for task in own)
     return ASYNC_CONCURRENCY if light else DEFAULT_CONCURRENCY

@@ -69,7 +69,7 @@ def _positional(task: Any) -> list[str]:
 
 
 def meta_of(result: Any) -> dict[str, Any]:
-    """The meta of a job: what a result tells, but a job does not have. Usually empty.
+    """The meta of a job: fields of a result that a job does not have. Usually empty.
 
     A job has all arguments by name, and its due time changes with each retry.
     """

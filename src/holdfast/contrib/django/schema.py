@@ -26,7 +26,7 @@ def migrate(alias: str) -> list[int]:
 
 
 def _store(alias: str) -> Any:
-    """The store that is migrated with this database: with connections of its own, and as `holdfast migrate` does."""
+    """The store that is migrated with this database: with its own connections, and as `holdfast migrate` does."""
     found = current()
     if found.database != alias:
         return None

@@ -27,7 +27,7 @@ def bench() -> Generator[Bench]:
     app = get_app()
     if current().immediate:
         raise ConfigError(
-            "HOLDFAST['IMMEDIATE'] is on, so that jobs run where they are enqueued: for a bench, switch it off with"
+            "bench() cannot be used while HOLDFAST['IMMEDIATE'] runs jobs during the enqueue: switch it off with"
             " @override_settings(HOLDFAST={})"
         )
     with on_memory(app) as made, in_callers_thread(app), _observed(app):

@@ -2,7 +2,7 @@
 
 import { ENDED } from "./parts.js";
 
-export const SINGLE = 100; // jobs up to which each has a box of its own
+export const SINGLE = 100; // up to this number of jobs, each has a separate box
 const COLUMNS = 40; // of groups: more layers share columns
 const ROWS = 12; // boxes in a column of groups: further tasks share the last one
 const VISITS = 3000000; // parents that are looked at to draw edges

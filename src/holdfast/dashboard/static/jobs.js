@@ -41,7 +41,7 @@ export default function jobs(context, search) {
   let shown = null; // the filters of the rows on the page
   let cursors = readCursors(search);
   let found = null;
-  let further = null; // the search that goes on by itself: {stopped}
+  let further = null; // the search that continues in the background: {stopped}
   let long = false; // the rows are of such a search, which live updates do not repeat
   let stats = null;
   let chosen = new Set();

@@ -70,7 +70,7 @@ const shell = {
   name: "",
   live: null, // whether changes arrive by the event stream; null: not known yet
   unreachable: false, // the last refresh got no response
-  silentSince: null, // when the server was last heard before it fell silent
+  silentSince: null, // when the last answer arrived before the server stopped answering
   refreshedAt: 0,
   took: 0,
   asked: 0, // requests of the last refresh

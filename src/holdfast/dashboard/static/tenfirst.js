@@ -67,7 +67,7 @@ export async function tenFirst(filter, group) {
         "p",
         {},
         started
-          ? "A job that fails may be retried by itself; it has ended when it succeeds or is dead."
+          ? "Holdfast may retry a job that fails; the job has ended when it succeeds or is dead."
           : "See how they end before you retry the rest.",
       ),
       started &&

@@ -1,6 +1,6 @@
 """The engine of a bucket store: writes pending requests together, reads fresh state, and notifies listeners.
 
-It has no threads or clocks of its own: it runs on one event loop with the given bucket, clock and entropy, so that a
+It creates no threads or clocks: it runs on one event loop with the given bucket, clock and entropy, so that a
 test can run many engines in virtual time.
 """
 

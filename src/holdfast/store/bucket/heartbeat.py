@@ -73,7 +73,7 @@ class HeadWriter:
 
 
 class BucketHeartbeat:
-    """Sends heartbeats from a thread of its own: a slow disk does not block the supervisor."""
+    """Sends heartbeats from a separate thread: a slow disk does not block the supervisor."""
 
     def __init__(self, bucket: Bucket, clock: Clock, timings: Timings) -> None:
         self._bucket = bucket

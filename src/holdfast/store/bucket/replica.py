@@ -105,7 +105,7 @@ class Replica:
     def apply(self, number: int, entry: Entry, size: int) -> dict[tuple[str, int], Done]:
         """Apply the next entry; the outcomes of its batches, by writer and number."""
         if number != self.position + 1:
-            raise ValueError(f"log entry {number} was applied after entry {self.position}")
+            raise ValueError(f"log entry {number} cannot be applied: the last applied entry is {self.position}")
         if entry.prev != self.nonce:
             raise ChainBroken(f"log entry {number} does not continue entry {number - 1}")
         self.position, self.nonce = number, entry.nonce

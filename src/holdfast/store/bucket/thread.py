@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class EngineRun:
-    """One run of the engine, on a thread of its own."""
+    """One run of the engine, on a separate thread."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -70,7 +70,7 @@ class EngineRun:
         """Close the engine soon."""
         self._ending = True
         if self.loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended by itself
+            with contextlib.suppress(RuntimeError):  # the loop has already ended
                 self.loop.call_soon_threadsafe(self._stop.set)
 
     async def end(self) -> None:

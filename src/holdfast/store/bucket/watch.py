@@ -74,7 +74,7 @@ class Watch:
         return found
 
     def long_silent(self, replica: Replica) -> list[Watched]:
-        """The same while this process goes on: a quarter of a lease at a time, once half of it is over."""
+        """The same while this process runs: a quarter of a lease at a time, once half of it is over."""
         return [
             watched
             for watched in self.worth_recording(replica, 0.0)

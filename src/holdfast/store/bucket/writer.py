@@ -258,7 +258,7 @@ class Writer:
     # -- the winner's side
 
     async def adopt(self) -> bool:
-        """Write batches from the inbox, if this writer wrote the last entry; called when it has no batch of its own."""
+        """Write batches from the inbox, if this writer wrote the last entry; called when it has no batch to write."""
         waiting = self._waiting() if self._foreign_at == NEVER else []
         try:
             return bool(waiting) and await self._append(waiting)

@@ -72,7 +72,7 @@ async def _rows(kind: Kind, connection: Any, schema: str, given: dict[str, Any])
     if kind.library == "asyncpg":
         return await connection.fetch(_statement(schema, given, lambda n, _: f"${n}"), *given.values())
     statement = _statement(schema, given, lambda _, __: "%s")
-    # With a cursor of its own: those of the connection may have other placeholders or rows.
+    # With a new cursor: the default cursors of the connection may have other placeholders or rows.
     if kind.library == "psycopg2":
         from psycopg2.extensions import cursor as tuple_cursor
 

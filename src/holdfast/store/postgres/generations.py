@@ -47,7 +47,7 @@ class Generations:
             while await self._step():
                 pass
             await asyncio.sleep(ROTATION_PAUSE)
-        except Exception as error:  # noqa: BLE001  # claims go on, only slower; the next one starts it again
+        except Exception as error:  # noqa: BLE001  # claims continue, only slower; the next one starts it again
             logger.debug("dead rows slow down claims; the switch to a new table of jobs failed, retrying: %s", error)
         finally:
             self._rotating = None

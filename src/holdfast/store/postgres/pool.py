@@ -47,7 +47,7 @@ class Link:
     async def close(self) -> None:
         try:
             await self.raw.close(timeout=2.0)
-        except Exception:  # noqa: BLE001  # it is being thrown away
+        except Exception:  # noqa: BLE001  # the connection is discarded anyway
             self.raw.terminate()
 
 

@@ -41,7 +41,7 @@ class PostgresStore:
     2. Reads, heartbeats and sweeps use other connections of the pool, and wait for no write (`pool.py`).
     3. A separate connection listens for hints, once there is a listener (`wake.py`).
     4. Every time is read from the server's clock.
-    5. Blocking callers may insert plain jobs over a connection of their own (`blocking.py`); not with TLS, a shared
+    5. Blocking callers may insert plain jobs over a separate connection (`blocking.py`); not with TLS, a shared
        connection of pgbouncer, or notifications through Redis.
     """
 

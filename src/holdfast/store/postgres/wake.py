@@ -170,7 +170,7 @@ class Listeners:
                 faults = 0
             except asyncio.CancelledError:
                 raise
-            except Exception as error:  # noqa: BLE001  # hints are optional: polling goes on
+            except Exception as error:  # noqa: BLE001  # hints are optional: polling continues
                 logger.debug("listening for notifications failed; workers poll until it works again: %s", error)
             was_ready, self._ready = self._ready, False
             faults = 0 if was_ready else faults + 1
@@ -212,7 +212,7 @@ class NoHints:
 
 
 class PostgresHints:
-    """LISTEN, on a connection of its own."""
+    """LISTEN, on a separate connection."""
 
     complete = True
 

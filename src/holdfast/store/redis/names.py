@@ -50,7 +50,7 @@ MESSAGE_PACK = {
     "fixmap": 0x80, "fixmap_last": 0x8F, "fixarray": 0x90, "fixstr": 0xA0, "nothing": 0xC0, "bin8": 0xC4, "bin16": 0xC5,
     "uint64": 0xCF, "int16": 0xD1, "str8": 0xD9, "str16": 0xDA, "str32": 0xDB,
 }  # fmt: skip
-"""The first bytes of the MessagePack values that scripts read and write by themselves."""
+"""The first bytes of the MessagePack values that scripts read and write without a library."""
 LETTERS = {f.name: f.encode_name for f in msgspec.structs.fields(m.WholeMutable)}
 """The letters of a mutable by name."""
 

@@ -47,7 +47,7 @@ class RedisStore:
     1. Every operation is one Lua script, so it is atomic and uses the server's clock (`lua/`).
     2. They share one connection, reopened after a loss; an error says whether anything was written (`link.py`).
     3. Another connection receives notifications, only while there are listeners (`wake.py`).
-    4. Blocking callers may insert over a connection of their own (`store/blocking.py`); not with TLS, sentinels, or a
+    4. Blocking callers may insert over a separate connection (`store/blocking.py`); not with TLS, sentinels, or a
        durability that waits.
     """
 

@@ -26,7 +26,7 @@ def after(now: int, seconds: float) -> int:
 
 
 def expiry(now: int, keep: float | None) -> int | None:
-    """When an ended job may be removed; None: never by itself."""
+    """When retention may remove an ended job; None: never."""
     return None if keep is None else after(now, keep)
 
 

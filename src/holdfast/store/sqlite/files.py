@@ -1,6 +1,6 @@
 """Detects that the database or its write-ahead log was deleted, replaced or moved while SQLite has it open.
 
-SQLite goes on with the old file without an error, and everything that is written from then on is lost. So paths are
+SQLite continues with the old file without an error, and everything that is written from then on is lost. So paths are
 compared with the opened files, by device and inode. Opening the file again for that is not possible: closing a second
 descriptor would drop the locks that SQLite holds on the file.
 """

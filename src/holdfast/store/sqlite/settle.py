@@ -59,7 +59,7 @@ def settle_all(step: Step, ends: Sequence[Settlement]) -> list[bool]:
 
 
 def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list[bool]:
-    """End consecutive claims for good: all of them, or Mismatch."""
+    """End consecutive claims as final: all of them, or Mismatch."""
     count = len(kept) + len(gone)
     if not count:
         return []

@@ -47,7 +47,7 @@ def _sums(step: Step, queue: str, task: str, outcome: str) -> Sums:
 
 
 def count_all(step: Step, ends: Sequence[Settlement]) -> list[tuple[str, str]]:
-    """Count claims that are about to end for good; their queues, each with their limit keys as JSON."""
+    """Count claims of jobs that are about to end; their queues, each with their limit keys as JSON."""
     left: list[tuple[str, str]] = []
     ways = {(end.outcome, end.state, end.keep == 0) for end in ends}
     for way in ways:

@@ -230,7 +230,7 @@ class Writer:
             # It has the write lock, so it can only wait for itself.
             raise ConfigError(
                 f"ctx.transaction() on {self.path} was rolled back: a statement in its block has rows that were not"
-                " read, such as those of RETURNING. Fetch all of them, or close the cursor"
+                " read, such as the rows of RETURNING. Fetch all rows, or close the cursor"
             ) from error
         self._confirm()
         return answer, step.notified

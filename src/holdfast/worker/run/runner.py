@@ -229,7 +229,7 @@ class Runner:
             return self._explain(run, error)
         except Exception as broken:  # a broken exception class, hook or retry rule of the user
             logger.exception(
-                "job %s (task %r): the exception that it raised is itself broken, as the error below shows; this"
+                "job %s (task %r) raised an exception that could not be handled because of the error below; this"
                 " attempt fails",
                 run.record.id,
                 run.record.task,

@@ -74,7 +74,7 @@ CREATE INDEX holdfast_limit_key ON holdfast_job (limit_key, state) WHERE limit_k
 -- Blocked jobs.
 CREATE INDEX holdfast_blocked ON holdfast_job (queue) WHERE state = 'blocked';
 
--- Big payloads are in a table of their own, so that a claim or a settlement does not write them again.
+-- Big payloads are in a separate table, so that a claim or a settlement does not write them again.
 CREATE TABLE holdfast_payload (
     seq INTEGER PRIMARY KEY,
     body BLOB NOT NULL
