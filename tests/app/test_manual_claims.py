@@ -399,10 +399,10 @@ def test_the_heartbeat_of_a_lost_claim_ends_with_the_loop_of_its_block():
         [claim] = await app.claim(lease=0.3)
         block = claim.kept_alive()
         await block.__aenter__()
-        await lose(app, claim)
-        return block
+        return claim, block
 
-    block = loop.run_until_complete(enter())
+    claim, block = loop.run_until_complete(enter())
+    loop.run_until_complete(lose(app, claim))  # in a task of its own: the heartbeat cancels that of the block
     [heartbeat] = [thread for thread in threading.enumerate() if thread.name == "holdfast-heartbeat"]
     loop.close()
     heartbeat.join(90)

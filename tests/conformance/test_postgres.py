@@ -11,26 +11,32 @@ from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
 from support.conforming import beside_the_reference
 from support.postgres import PostgresServer, installed
 
-asyncpg = pytest.importorskip("asyncpg")
+psycopg = pytest.importorskip("psycopg")
 postgres = pytest.importorskip("holdfast.store.postgres")
 POOL = pytest.importorskip("holdfast.store.postgres.address").POOL
 
 _numbers = itertools.count(1)
 _servers: dict[int, PostgresServer] = {}
+_connections: dict[int, psycopg.Connection] = {}
+"""For statements of the harness: a new connection takes longer than most tests, and an async one ends with its loop."""
 
 
 def server(major):
     """One server a version for the whole run."""
     if major not in _servers:
         _servers[major] = PostgresServer(major).start()
+        _connections[major] = psycopg.connect(_servers[major].url, autocommit=True)
     return _servers[major]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def end_the_servers():
     yield
+    for connection in _connections.values():
+        connection.close()
     for each in _servers.values():
         each.remove()
+    _connections.clear()
     _servers.clear()
     PostgresHarness.swept.clear()
 
@@ -81,14 +87,14 @@ class PostgresHarness(ManualTimeHarness):
             store = self.connect()
             await store.migrate()
             await store.close()
-            await self._run(
+            self._run(
                 f"CREATE OR REPLACE FUNCTION {self.schema}.micros() RETURNS bigint LANGUAGE sql VOLATILE AS"
                 f" $$ SELECT pg_read_file('{self.clock.path}')::bigint $$"
             )
         return await super().make()
 
     async def write_count(self):
-        return int(await self._run("SELECT pg_snapshot_xmax(pg_current_snapshot())::text"))
+        return int(self._run("SELECT pg_snapshot_xmax(pg_current_snapshot())::text").fetchone()[0])
 
     async def close(self):
         await super().close()
@@ -106,15 +112,11 @@ class PostgresHarness(ManualTimeHarness):
             "share",
         )
         swept = [f"DELETE FROM {self.schema}.{table}" for table in tables]
-        await self._run("; ".join([*swept, f"SELECT setval('{self.schema}.watched_until', 1)"]))
+        self._run("; ".join([*swept, f"SELECT setval('{self.schema}.watched_until', 1)"]))
         self.swept[self.major].append(self.schema)
 
-    async def _run(self, statement):
-        connection = await asyncpg.connect(self.server.url)
-        try:
-            return await connection.fetchval(statement) if ";" not in statement else await connection.execute(statement)
-        finally:
-            await connection.close()
+    def _run(self, statement):
+        return _connections[self.major].execute(statement)
 
 
 TestPostgres = conformance_suite(PostgresHarness)

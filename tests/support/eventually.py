@@ -10,19 +10,24 @@ from typing import TypeVar
 
 T = TypeVar("T")
 LOOK_EVERY = 0.004
+LOOK_AT_LEAST_EVERY = 0.05
 
 
 async def eventually(condition: Callable[[], T | Awaitable[T]], limit: float = 90.0) -> T:
-    """The condition's first true answer; it may be a coroutine function. AssertionError after `limit` seconds."""
-    deadline = time.monotonic() + limit
+    """The condition's first true answer; it may be a coroutine function. AssertionError after `limit` seconds.
+
+    The longer it takes, the less often it looks: most conditions ask a store, beside other tests on the same cores.
+    """
+    began = time.monotonic()
     while True:
         answer = condition()
         if inspect.isawaitable(answer):
             answer = await answer
         if answer:
             return answer
-        assert time.monotonic() < deadline, f"not within {limit:g} s: {inspect.getsource(condition).strip()}"
-        await asyncio.sleep(LOOK_EVERY)
+        waited = time.monotonic() - began
+        assert waited < limit, f"not within {limit:g} s: {inspect.getsource(condition).strip()}"
+        await asyncio.sleep(min(max(LOOK_EVERY, waited / 20), LOOK_AT_LEAST_EVERY))
 
 
 async def still(condition: Callable[[], object | Awaitable[object]], span: float = 0.1) -> None:
