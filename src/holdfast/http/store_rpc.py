@@ -20,7 +20,7 @@ from ..core.operations import CallsCursor, WaitingCall, WaitingCalls
 from ..declarations import WORKER_WRITES
 from ..observe.actors import acting
 from ..store import rpc
-from ..store.protocol import Answers, Batch, Finding, Versioned
+from ..store.protocol import Answers, Batch, Finding, Versioned, holder_in
 from ..store.worker_writes import Declarations, RecordWrite, WorkerWrites
 from ..version import __version__
 from . import limits, notifications, tokens
@@ -32,6 +32,7 @@ from .notifications import MAX_STREAMS, Notifications
 from .operator_writes import OperatorWrites
 from .problems import CONTENT_TYPE
 from .rpc_validation import CHECKS, check_batch, check_kinds, check_record
+from .senders import Senders
 
 if TYPE_CHECKING:
     from ..parts import Parts
@@ -81,6 +82,7 @@ class StoreRpc:
         checks: bool = True,
     ) -> None:
         self._parts = parts
+        self._senders = Senders(parts.runtime.clock)
         self._operators = OperatorWrites(parts.runtime)
         self._sweeps = sweeps
         self._policy = policy
@@ -113,6 +115,8 @@ class StoreRpc:
         async def make(*arguments: Any) -> Any:
             if check is not None:
                 check(*arguments)
+            if method is rpc.HEARTBEAT:
+                self._senders.heard(*arguments)
             return await getattr(self._parts.session.store, method.name)(*arguments)
 
         return self._method(method, make)
@@ -138,6 +142,10 @@ class StoreRpc:
                 arguments = decode(body)
             except UNDECODABLE as error:
                 return _error(InvalidJob(f"the arguments of {method.name} cannot be decoded: {error}"))
+            with acting(call.actor):
+                return await answer(call, arguments)
+
+        async def answer(call: Call, arguments: tuple[Any, ...]) -> Answer:
             if permits is not None and OPERATE not in call.roles and (no := await self._refusal(permits, arguments)):
                 return no
             if method.kind != "once":
@@ -145,9 +153,7 @@ class StoreRpc:
             request = call.header(rpc.REQUEST_HEADER.lower().encode())
             if request is None:
                 return _error(InvalidJob(f"{method.name} needs the header {rpc.REQUEST_HEADER}"))
-            with acting(call.actor):
-                made = self._cache.once(request.decode("latin-1"), lambda: self._made(method.name, make, arguments))
-                return await made
+            return await self._cache.once(request.decode("latin-1"), lambda: self._made(method.name, make, arguments))
 
         return handle
 
@@ -234,8 +240,10 @@ class StoreRpc:
         return all(self._declared.of(kind).worker_reads for kind in kinds)
 
     async def _worker_puts(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
-        write = RecordWrite(kind, name, value, expect)
-        return await self._declared.of(kind).worker(self._parts.session.store, write)
+        declared = self._declared.of(kind)
+        if declared.for_holder and not self._senders.allows(holder_in(name)):
+            return False
+        return await declared.worker(self._parts.session.store, RecordWrite(kind, name, value, expect))
 
     async def _hello(self, call: Call) -> Answer:
         async def make() -> rpc.Hello:
