@@ -91,7 +91,7 @@ def test_every_action_has_its_own_name():
         "audit.undo", "bulk.change", "bulk.move", "bulk.purge", "bulk.recover", "bulk.retry_dead", "cancel", "clone",
         "config.set", "config.unset", "delete", "edit", "flow.cancel", "flow.retry", "mark_failed", "pause", "resume",
         "retry", "schedule.delete", "schedule.pause", "schedule.put", "schedule.resume", "schedule.run_now",
-        "token.create", "token.revoke", "update_meta", "webhook.add", "webhook.remove",
+        "store.write", "token.create", "token.revoke", "update_meta", "webhook.add", "webhook.remove",
         "worker.control",
     ]  # fmt: skip
 

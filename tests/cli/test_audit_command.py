@@ -46,8 +46,9 @@ def test_edit_and_clone(terminal):
     job = terminal.json("show", id)
     assert (job["payload"], job["queue"], job["priority"], job["state"]) == ({"a": 2}, "slow", -3, "scheduled")
     assert terminal.json("edit", id, "--run-at", "2040-01-01T00:00:00Z")["run_at"].startswith("2040-01-01")
-    copy = terminal.json("clone", id, "--args", "[5]", "--key", "k")
+    copy = terminal.json("clone", id, "--args", "[5]", "--key", "k", "--max-attempts", "7")
     assert copy["cloned_from"] == id
+    assert terminal.json("show", copy["id"])["max_attempts"] == 7
     assert terminal.json("show", copy["id"])["meta"]["cloned_from"] == id
     for words, why in (
         ((), "nothing to edit"),

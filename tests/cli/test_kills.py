@@ -1,6 +1,8 @@
 """kill -9 of the supervisor, a worker, the process of a job, or all: every job ends and no process is left."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -90,3 +92,14 @@ def test_kill_of_everything_at_once(at_work):
     all_succeeded(at_work)
     at_work.until(lambda: not processes(at_work, "sleep 30"))
     nothing_left(at_work)
+
+
+def test_a_second_ctrl_c_while_the_command_exits_changes_nothing():
+    code = (
+        "import atexit, os, signal\n"
+        "from holdfast.cli.main import run\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "run(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "")

@@ -6,13 +6,16 @@ import logging
 
 import pytest
 
-from holdfast import ConfigError, Holdfast, JobNotFound, State
+from holdfast import ConfigError, Flow, Holdfast, InvalidJob, JobNotFound, State
 from holdfast.app import parts_of
 from holdfast.client import audited
+from holdfast.client.audit_log import Entry
+from holdfast.core import lifecycle
 from holdfast.http import tokens
 from support.dead_jobs import make_dead
 from support.http import serving
 from support.inside import session_of
+from support.workers import work_off
 
 TOKEN = "a-token-of-the-environment"
 ACTIONS = {
@@ -184,6 +187,52 @@ async def test_a_remote_app_records_its_actions_and_reads_them_with_the_role_ope
         with pytest.raises(ConfigError, match="operate"):
             await remote.pause("x")
     assert [one["target"].get("queue") for one in await entries(closed, action="pause")] == []
+
+
+async def test_a_store_write_without_an_entry_of_the_client_is_recorded_under_the_token(app, closed, monkeypatch):
+    operator = await tokens.create(parts_of(app).records, ["work", "operate"], "deploy")
+    job = await app.submit("work", b"{}", json=True)
+    monkeypatch.setenv("HOLDFAST_TOKEN", operator)
+    async with Holdfast(closed.url) as remote:
+        session = session_of(remote)
+        [record] = await session.store.get([job.id])
+        assert await session.commit.change([lifecycle.cancel(record, session.rules)]) == [True]
+        assert await session.store.put_record("pause", "mail", b"{}")
+        found = await entries(closed, action="store.write")
+        assert [(one["actor"], one["surface"], one["status"]) for one in found] == [("deploy", "http", "done")] * 2
+        assert found[0]["target"] == {"kind": "pause", "name": "mail"}
+        [change] = found[1]["target"]["changes"]
+        assert (change["id"], change["before"], change["state"]) == (job.id, "queued", "cancelled")
+
+        assert await remote.retry(job.id)
+        await remote.pause("other")
+        work = remote.task(lambda text: text, name="work")
+        for text in ("one", "two"):
+            await work.using(key="k", replace=True).enqueue(text)
+        assert len(await entries(closed, action="store.write")) == 2, "the client's own entry is enough"
+        assert (await entries(closed, action="pause"))[0]["actor"].startswith("deploy: ")
+        with pytest.raises(InvalidJob, match="cannot be decoded"):
+            await session.store.put_record("audit:1", "x", b"[]")
+        theirs = Entry("cancel", "ann", "cli", {}, 0)
+        await session_of(app).store.put_record("audit:1", "x", theirs.encoded())
+        with pytest.raises(InvalidJob, match="of another actor"):
+            await session.store.put_record("audit:1", "x", theirs.encoded())
+
+
+async def test_a_worker_with_all_roles_has_no_entries(app, closed, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_TOKEN", TOKEN)
+    async with Holdfast(closed.url) as remote:
+
+        @remote.task
+        async def double(number: int) -> int:
+            return 2 * number
+
+        flow = Flow()
+        flow.chain(double.using().call(1), double)
+        handle = await remote.enqueue_flow(flow)
+        await work_off(remote)
+        assert (await handle.status()).state == State.SUCCEEDED
+    assert await entries(closed) == []
 
 
 # -- edits and clones

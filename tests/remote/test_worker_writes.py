@@ -12,8 +12,9 @@ import holdfast
 from holdfast import Holdfast
 from holdfast.app import parts_of
 from holdfast.client import pauses, signals
+from holdfast.client.control import ControlReply
 from holdfast.core.errors import ConfigError, InvalidJob, StoreUnavailable
-from holdfast.core.operations import Change, Patch
+from holdfast.core.operations import Change, Holder, Patch
 from holdfast.core.waiting import Waiting
 from holdfast.declarations import WORKER_WRITES
 from holdfast.flows import worker_writes as flows
@@ -175,3 +176,21 @@ async def test_an_unavailable_store_is_reported_to_a_worker_that_deregisters(ser
     monkeypatch.setattr(session_of(server.app).store, "records", away)
     with pytest.raises(StoreUnavailable, match="the store is away"):
         await store.put_record("schedule", "s", b"1", 0)
+
+
+async def test_a_worker_takes_and_answers_only_requests_to_itself(serve, open_at, monkeypatch):
+    server = await serve(roles={name: frozenset({"work"}) for name in ("one", "two")})
+    monkeypatch.setenv("HOLDFAST_TOKEN", "one")
+    one = await open_at(server.url)
+    monkeypatch.setenv("HOLDFAST_TOKEN", "two")
+    two = await open_at(server.url)
+    reply = msgspec.json.encode(ControlReply("w1", "quiet"))
+    await one.heartbeat([Holder("w1", 60.0)])
+    await two.heartbeat([Holder("w2", 60.0), Holder("w1", 60.0)])
+    owned = session_of(server.app).store
+    await owned.put_record("control", "w1/a", b"{}")
+    version = (await records_of(owned, "control"))["w1/a"].version
+    for kind, value, expect in (("control", None, version), ("control_reply", reply, None)):
+        with pytest.raises(ConfigError, match=r"roles? 'operate'"):
+            await two.put_record(kind, "w1/a", value, expect)
+        assert await one.put_record(kind, "w1/a", value, expect)

@@ -36,7 +36,7 @@ class Auth:
         given = dict(headers).get(b"authorization", b"").decode().removeprefix("Bearer ")
         if given not in self.roles:
             raise Refused(UNAUTHORIZED, "this token is not known here")
-        return Access(self.roles[given])
+        return Access(self.roles[given], label=given)
 
 
 class Serving:

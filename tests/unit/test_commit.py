@@ -544,3 +544,9 @@ async def test_a_cancelled_claimer_on_a_real_store_strands_nothing_whenever_it_i
         states = {record.id: (record.state, record.attempt) for record in await store.get(["a", "b"])}
         expected = ("queued", 0) if isinstance(ended, asyncio.CancelledError) else ("running", 1)
         assert states == {"a": expected, "b": expected}, f"cancelled after {steps} steps"
+
+
+async def test_one_change_instead_of_a_list_is_refused(commit, claimed):
+    with pytest.raises(TypeError, match="takes a list of changes"):
+        async with asyncio.timeout(10):
+            await commit.change(build.deletion(claimed))

@@ -303,3 +303,26 @@ async def test_a_heartbeat_that_stops_serves_the_last_requests_for_a_limited_tim
     await stopped
     assert (served.ended, store.opened) == (1 if patience else 0, 0)
     assert caplog.records == []
+
+
+async def test_the_store_is_closed_after_a_request_that_was_cancelled_has_ended(monkeypatch):
+    monkeypatch.setattr(heartbeat, "SERVE_SECONDS", 0.2)
+    store, reported, at_end = Failing(), Reported(), []
+    began = threading.Event()
+
+    async def serve(_):
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # such as the rollback of a transaction
+            await asyncio.sleep(0)
+            at_end.append(store.opened)
+
+    outages = Outages(SystemClock())
+    holder = build.holder("ann", 30.0)
+    one = Heartbeat(store, holder, frozenset, reported.after, reported.failed, outages=outages, serve=serve)
+    one.start()
+    await eventually(began.is_set)
+    await one.stopped()
+    assert (at_end, store.opened) == ([1], 0)

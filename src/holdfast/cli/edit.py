@@ -66,13 +66,13 @@ def clone(
     delay: NewDelay = None,
     run_at: NewTime = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key of the new job.")] = None,
+    max_attempts: options.MaxAttempts = None,
     url: options.Url = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Enqueue a new job like another one, in any state, with edits."""
     edits = _edits(args, queue, priority, delay, run_at)
-    if key is not None:
-        edits["key"] = key
+    edits |= {name: value for name, value in (("key", key), ("max_attempts", max_attempts)) if value is not None}
 
     async def work(app: Holdfast) -> str:
         return (await app.handle(id).clone(**edits)).id

@@ -37,12 +37,7 @@ def enqueue(
     stall_timeout: Annotated[
         str | None, typer.Option(help="Maximum seconds (or 15m) of a run without progress, output or checkpoint.")
     ] = None,
-    max_retries: Annotated[
-        int | None,
-        typer.Option(
-            "--max-retries", "--max-attempts", help="Attempts in total, including the first: with 1, no retry."
-        ),
-    ] = None,
+    max_retries: options.MaxAttempts = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key: a second enqueue returns the first job.")] = None,
     unique: Annotated[
         str | None, typer.Option(help="Keep one job per key: until_start, until_end, or a duration (15m).")

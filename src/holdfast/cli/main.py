@@ -6,6 +6,7 @@ Exit codes: 0 success, 1 the operation was refused, 2 invalid command or configu
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from collections.abc import Callable
 
@@ -46,6 +47,7 @@ def run(work: Callable[[], object]) -> None:
         print(text, file=sys.stderr)
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not interrupt the exit
         sys.exit(130)
     except BrokenPipeError:  # the reader of the pipe, such as head, has exited
         sys.stderr.close()

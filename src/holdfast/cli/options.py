@@ -20,6 +20,10 @@ Discover = Annotated[
     list[str] | None,
     typer.Option(metavar="PACKAGE", help="Import all modules named tasks of a package; repeatable."),
 ]
+MaxAttempts = Annotated[
+    int | None,
+    typer.Option("--max-retries", "--max-attempts", help="Attempts in total, including the first: with 1, no retry."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Watch = Annotated[
     bool, typer.Option("--watch", "-w", help="Refresh every second until Ctrl-C; in a pipe, once without --json.")

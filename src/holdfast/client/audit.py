@@ -13,15 +13,13 @@ from ..core.errors import InvalidJob
 from ..core.validation import checked_limit, checked_text
 from ..observe.actors import ACTOR_LIMIT, Actor, acting, note_target
 from ..store.protocol import records_of
-from .audit_log import Entry, kind_of, pages, read
+from .audit_log import INTERRUPTED_AFTER, Entry, kind_of, pages, read
 from .audited import audited
 from .runtime import Runtime, on_app_loop
 from .search import TEXT_LIMIT
 from .session import Session
 from .undo import Undo, Undoable, Undone, undoable
 
-INTERRUPTED_AFTER = 60.0
-"""Seconds after the last write of an entry without an outcome, from which on it is shown as interrupted."""
 LOOKED = 10_000
 """Entries that one page reads, at most (up to one read more)."""
 

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from ..core.clock import MICROS
-from ..core.errors import ConfigError, OutcomeUnknown, StoreUnavailable
+from ..core.errors import ConfigError, InvalidJob, OutcomeUnknown, StoreUnavailable
 from ..core.job import UNDECODABLE
 from ..core.undo import Version
 from ..observe.actors import Actor
@@ -37,6 +37,8 @@ HOUR = 3600 * MICROS
 """Microseconds."""
 RENEW = 15.0
 """Seconds between two writes of an entry whose action has not ended."""
+INTERRUPTED_AFTER = 60.0
+"""Seconds after the last write of an entry without an outcome, from which on it is shown as interrupted."""
 WATCHED = 3600.0
 """Seconds for which a process must have seen an hour before it removes its entries: its clock may be wrong."""
 REMOVED_TOGETHER = 50
@@ -51,6 +53,10 @@ says what was written; whether it was written is unknown."""
 def kind_of(second: int | str) -> str:
     """The record kind of the entries that began in a second."""
     return kind_in(KIND, str(second))
+
+
+ENTRIES = kind_of("")
+"""The kind that declares those of all seconds."""
 
 
 def kind_of_hour(hour: int | str) -> str:
@@ -78,6 +84,9 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     left: str | None = None
     """The value of the record that the action wrote: a pause."""
 
+    def encoded(self) -> bytes:
+        return msgspec.json.encode(self, enc_hook=str)
+
 
 class AuditLog:
     """Writes the entries of an app's operator actions."""
@@ -102,7 +111,7 @@ class AuditLog:
         entry = Entry(action, actor.name, actor.surface, target, at)
         begun = Begun(name, second, entry)
         listed = session.audited
-        writes = [store.put_record(kind_of(second), name, msgspec.json.encode(entry, enc_hook=str), 0)]
+        writes = [store.put_record(kind_of(second), name, entry.encoded(), 0)]
         if second != listed[1]:
             writes.append(store.put_record(kind_of_hour(hour), str(second), b"{}", 0))
         if hour != listed[0]:
@@ -122,14 +131,14 @@ class AuditLog:
         """Write that the action is still running. With the version: a late write does not replace the outcome."""
         store = session.store
         if (kept := (await records_of(store, kind_of(begun.second))).get(begun.name)) is not None:
-            seen = msgspec.json.encode(msgspec.structs.replace(begun.entry, seen_at=await store.now()), enc_hook=str)
-            await store.put_record(kind_of(begun.second), begun.name, seen, kept.version)
+            seen = msgspec.structs.replace(begun.entry, seen_at=await store.now())
+            await store.put_record(kind_of(begun.second), begun.name, seen.encoded(), kept.version)
 
     @on_app_loop
     async def end(self, session: Session, begun: Begun, **outcome: Any) -> None:
         """Store the outcome of an action."""
         ended = msgspec.structs.replace(begun.entry, ended_at=await session.store.now(), **outcome)
-        await session.store.put_record(kind_of(begun.second), begun.name, msgspec.json.encode(ended, enc_hook=str))
+        await session.store.put_record(kind_of(begun.second), begun.name, ended.encoded())
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -227,8 +236,13 @@ def _number(name: str) -> int:
 
 def read(kept: Versioned) -> Entry | None:
     """The stored entry; None if it cannot be decoded."""
+    return decoded(kept.value)
+
+
+def decoded(value: bytes) -> Entry | None:
+    """The entry with this value; None if it is none."""
     try:
-        return msgspec.json.decode(kept.value, type=Entry)
+        return msgspec.json.decode(value, type=Entry)
     except UNDECODABLE:
         return None
 
@@ -244,19 +258,22 @@ async def _not_removed(_: Store, write: RecordWrite) -> Sequence[Any]:
 
 
 async def _only_added(store: Store, write: RecordWrite) -> Sequence[Any]:
-    """Over HTTP an entry can be added, and written until it has an outcome; nothing is removed or rewritten."""
+    """Over HTTP an entry can be added, and written by its actor until it has an outcome; nothing is removed."""
     await _not_removed(store, write)
     kept = (await records_of(store, write.kind)).get(write.name)
     before = None if kept is None else read(kept)
     if before is not None and before.outcome is not None and kept is not None and kept.value != write.value:
         raise ConfigError(FINAL)
+    entry = None if write.value is None else decoded(write.value)
+    if entry is None or (before is not None and before.actor != entry.actor):
+        raise InvalidJob("an entry of the audit log was not written: it cannot be decoded, or is of another actor")
     return ()
 
 
 WRITES = WorkerWrites(
     records=(
-        RecordKind(kind_of(""), check=_only_added, worker_reads=False),
-        *(RecordKind(kind, check=_not_removed, worker_reads=False) for kind in (HOURS, kind_of_hour(""))),
+        RecordKind(ENTRIES, check=_only_added, worker_reads=False, audits=True),
+        *(RecordKind(kind, check=_not_removed, worker_reads=False, audits=True) for kind in (HOURS, kind_of_hour(""))),
     )
 )
 """The entries are read and written with the role `operate`."""

@@ -22,7 +22,7 @@ from ..core.job import UNDECODABLE
 from ..core.settings import MAX_CONCURRENCY, parse
 from ..core.validation import checked_seconds, checked_text
 from ..observe.actors import note_error
-from ..store.protocol import CONTROL, CONTROL_REPLY, Store, Versioned, records_of
+from ..store.protocol import CONTROL, CONTROL_REPLY, Store, Versioned, holder_in, records_of
 from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites
 from ..views import WorkerInfo, worker_info
 from .audited import audited
@@ -120,7 +120,12 @@ async def _answers(_store: Store, write: RecordWrite) -> bool:
         return False
 
 
-WRITES = WorkerWrites(records=(RecordKind(CONTROL, worker=_taken), RecordKind(CONTROL_REPLY, worker=_answers)))
+WRITES = WorkerWrites(
+    records=(
+        RecordKind(CONTROL, worker=_taken, for_holder=True),
+        RecordKind(CONTROL_REPLY, worker=_answers, for_holder=True),
+    )
+)
 
 
 class Workers:
@@ -333,7 +338,7 @@ class ControlMaintenance:
         if found[CONTROL]:
             live = {one.holder.id for one in await store.holders() if one.alive}
             for name, kept in found[CONTROL].items():
-                if name.rpartition("/")[0] not in live:
+                if holder_in(name) not in live:
                     await store.put_record(CONTROL, name, None, kept.version)
 
     async def _remove_old(self, replies: Mapping[str, Versioned]) -> None:

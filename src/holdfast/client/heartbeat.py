@@ -139,6 +139,7 @@ class Heartbeat:
         if (serving := self._serving) is not None:
             await asyncio.wait([serving], timeout=SERVE_SECONDS)
             serving.cancel()
+            await asyncio.wait([serving], timeout=SERVE_SECONDS)  # it still uses the store
         if opened:
             await self._store.close()
 

@@ -458,3 +458,11 @@ def storable(text: str) -> str:
     """The text with every character that no store keeps replaced."""
     # An exception's text may contain what no store keeps: half a surrogate pair (of a file name, say), or NUL.
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
+def replaces(change: Change) -> bool:
+    """Whether a change can be that of an enqueue with `replace=`: a waiting job gets other arguments, and waits."""
+    patch = change.patch
+    if patch is None or change.expected_state not in WAITING:
+        return False
+    return isinstance(patch.payload, bytes) and patch.state in (State.SCHEDULED, State.QUEUED)

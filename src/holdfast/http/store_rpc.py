@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,8 +18,9 @@ from ..core.errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown
 from ..core.job import UNDECODABLE
 from ..core.operations import CallsCursor, WaitingCall, WaitingCalls
 from ..declarations import WORKER_WRITES
+from ..observe.actors import acting
 from ..store import rpc
-from ..store.protocol import Answers, Batch, Finding, Versioned
+from ..store.protocol import Answers, Batch, Finding, Versioned, holder_in
 from ..store.worker_writes import Declarations, RecordWrite, WorkerWrites
 from ..version import __version__
 from . import limits, notifications, tokens
@@ -27,8 +29,10 @@ from .endpoint import Endpoint
 from .idempotency_cache import IdempotencyCache
 from .job_policy import JobPolicy
 from .notifications import MAX_STREAMS, Notifications
+from .operator_writes import OperatorWrites
 from .problems import CONTENT_TYPE
 from .rpc_validation import CHECKS, check_batch, check_kinds, check_record
+from .senders import Senders
 
 if TYPE_CHECKING:
     from ..parts import Parts
@@ -65,6 +69,7 @@ class StoreRpc:
        by the services: which records and changes are those of workers, and further checks of them.
     4. `checks`: arguments are validated by the same rules as in an app (`rpc_validation.py`).
     5. `sweeps`: this server, not its clients, handles expired leases and retention (`sweeper.py`).
+    6. A write that needs `operate` is in the audit log (`operator_writes.py`).
     """
 
     def __init__(
@@ -77,6 +82,8 @@ class StoreRpc:
         checks: bool = True,
     ) -> None:
         self._parts = parts
+        self._senders = Senders(parts.runtime.clock)
+        self._operators = OperatorWrites(parts.runtime)
         self._sweeps = sweeps
         self._policy = policy
         self._declared = Declarations(declared)
@@ -108,6 +115,8 @@ class StoreRpc:
         async def make(*arguments: Any) -> Any:
             if check is not None:
                 check(*arguments)
+            if method is rpc.HEARTBEAT:
+                self._senders.heard(*arguments)
             return await getattr(self._parts.session.store, method.name)(*arguments)
 
         return self._method(method, make)
@@ -133,6 +142,10 @@ class StoreRpc:
                 arguments = decode(body)
             except UNDECODABLE as error:
                 return _error(InvalidJob(f"the arguments of {method.name} cannot be decoded: {error}"))
+            with acting(call.actor):
+                return await answer(call, arguments)
+
+        async def answer(call: Call, arguments: tuple[Any, ...]) -> Answer:
             if permits is not None and OPERATE not in call.roles and (no := await self._refusal(permits, arguments)):
                 return no
             if method.kind != "once":
@@ -168,7 +181,10 @@ class StoreRpc:
         if self._checks:
             check_batch(batch, self._parts.session.settings.max_payload)
             await self._declared.check_inserts(self._parts.session.store, self._parts.session.entropy, batch.inserts)
-        return await self._parts.session.commit.write(batch)
+        write = partial(self._parts.session.commit.write, batch)
+        if not batch.changes or self._declared.worker_changes(batch.changes):
+            return await write()
+        return await self._operators.change(batch.changes, write)
 
     async def _warnings(self) -> Sequence[Finding]:
         return await self._parts.session.health.warnings()
@@ -202,10 +218,17 @@ class StoreRpc:
     async def _put_record(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
         if self._checks:
             check_record(kind, name, value, expect, self._parts.session.settings.max_payload)
-        declared = self._declared.of(kind)
-        for job in await declared.check(self._parts.session.store, RecordWrite(kind, name, value, expect)):
+        declared, store = self._declared.of(kind), self._parts.session.store
+        record = self._operators.stamped(declared, RecordWrite(kind, name, value, expect))
+        for job in await declared.check(store, record):
             self._policy.check_job(job)
-        written = await self._parts.records.put(kind, name, value, expect)  # applies new settings at once
+        write = partial(self._parts.records.put, kind, name, record.value, expect)  # applies new settings at once
+        if declared.audits or await declared.worker(store, record):
+            written = await write()
+        else:
+            written = await self._operators.put(record, write)
+        if written:
+            self._operators.follow(declared, record)
         if declared.notifies_end and written and value is not None:
             self._parts.session.commit.notify_end(name)
         return written
@@ -217,8 +240,10 @@ class StoreRpc:
         return all(self._declared.of(kind).worker_reads for kind in kinds)
 
     async def _worker_puts(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
-        write = RecordWrite(kind, name, value, expect)
-        return await self._declared.of(kind).worker(self._parts.session.store, write)
+        declared = self._declared.of(kind)
+        if declared.for_holder and not self._senders.allows(holder_in(name)):
+            return False
+        return await declared.worker(self._parts.session.store, RecordWrite(kind, name, value, expect))
 
     async def _hello(self, call: Call) -> Answer:
         async def make() -> rpc.Hello:

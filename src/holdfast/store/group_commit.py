@@ -124,6 +124,8 @@ class GroupCommit:
 
     async def change(self, changes: Sequence[Change]) -> list[bool]:
         """Make an operator's changes; False for each job that no longer is as the change expects."""
+        if isinstance(changes, Change):  # the writer would fail later, and leave its callers without an answer
+            raise TypeError("change() takes a list of changes, not one Change")
         if (check := guard.get()) is not None:
             changes = await check((), changes)
         return await self._pass_in(self._changes, changes)

@@ -90,12 +90,17 @@ async def records_of(store: Store, kind: str) -> dict[str, Versioned]:
     return (await store.records([kind]))[kind]
 
 
+def holder_in(name: str) -> str:
+    """The worker in the name of a request or an answer."""
+    return name.rpartition("/")[0]
+
+
 def record_topic(kind: str, name: str) -> str:
     """The topic that a change of a record notifies: a paused queue's, a worker's, or that of its kind; "" if none."""
     if kind == "pause":
         return f"queue/{name}"
     if kind == CONTROL:
-        return f"holder/{name.rpartition('/')[0]}"
+        return f"holder/{holder_in(name)}"
     return f"record/{kind}" if kind in NOTIFIED_KINDS else ""
 
 

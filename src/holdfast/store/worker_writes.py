@@ -68,6 +68,10 @@ class RecordKind(msgspec.Struct, frozen=True):
     """Raises if the record must not be read."""
     worker_reads: bool = True
     """Whether the role `work` may read it; else the role `operate` is needed too."""
+    for_holder: bool = False
+    """Its records are named HOLDER/…, and a worker writes only those of the holders whose heartbeats it sends."""
+    audits: bool = False
+    """It is part of the audit log: no entry tells of its writes."""
     notifies_end: bool = False
     """Setting such a record announces the end of the job that has its name."""
 

@@ -20,7 +20,7 @@ from ..client.heartbeat import Heartbeat
 from ..core.errors import ConfigError, InvalidJob
 from ..core.job import UNDECODABLE
 from ..core.operations import Holder
-from ..store.protocol import CONTROL, CONTROL_REPLY, Store, records_of
+from ..store.protocol import CONTROL, CONTROL_REPLY, Store, holder_in, records_of
 from .lease import Leases
 from .run import Run, stacks
 from .run.thread import Threads
@@ -94,7 +94,7 @@ class RemoteControl:
         """Take, apply and answer the requests for this worker. On the heartbeat's thread."""
         me = self._leases.holder.id
         for name, kept in (await records_of(store, CONTROL)).items():
-            if name.rpartition("/")[0] == me and await store.put_record(CONTROL, name, None, kept.version):
+            if holder_in(name) == me and await store.put_record(CONTROL, name, None, kept.version):
                 reply, then = self._apply(kept.value)
                 self._unsent[name] = encode(reply)
                 try:
