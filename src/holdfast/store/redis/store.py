@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from ...core import operations as ops
@@ -288,7 +289,7 @@ class RedisStore:
         for hour in await link.command("ZRANGEBYSCORE", f"{head}hours", since // unpack.HOUR, "+inf"):
             flat = await link.command("HGETALL", f"{head}minutes:{hour.decode()}")
             found += [minute for minute in unpack.stats_by_minute(int(hour), flat) if minute.at >= since]
-        return sorted(found, key=lambda minute: (minute.at, minute.queue, minute.task, minute.outcome))
+        return sorted(found, key=attrgetter("at", "queue", "task", "outcome"))
 
     async def holders(self) -> list[ops.HolderInfo]:
         return unpack.holders(await self._open().read(_HOLDERS))
