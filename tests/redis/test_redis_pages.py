@@ -4,7 +4,10 @@ import re
 
 import pytest
 
+from holdfast import Holdfast
+from holdfast.client.search import WINDOW, Filter
 from holdfast.core.operations import Where
+from holdfast.store.redis import store as redis_store
 from holdfast.testing.build import dead, deletion, new_job, retrial
 from holdfast.testing.verbs import apply, claim, insert, settle
 
@@ -49,3 +52,22 @@ async def test_retried_and_deleted_jobs_leave_the_page_of_their_queue(alone, ope
     await apply(store, retrial(one))
     await apply(store, deletion(other))
     assert [record.id for record in (await store.find(where, None, 10)).records] == [last.id]
+
+
+async def test_a_search_of_a_queue_stops_and_says_how_far_it_has_looked(monkeypatch, url, open_at):
+    monkeypatch.setattr(redis_store, "MAX_READ", 2000)
+    store = await open_at(url)
+    await insert(store, *(new_job(queue="old") for _ in range(3)))
+    for _ in range(12):
+        await insert(store, *(new_job(queue="new") for _ in range(1000)))
+    async with Holdfast(store) as app:
+        wanted, steps = Filter(queue="old"), []
+        page = await app.bulk.search(wanted)
+        while page.cursor is not None:
+            steps.append((len(page.jobs), page.looked))
+            page = await app.bulk.search(wanted, cursor=page.cursor)
+        assert steps
+        assert all(found == 0 and looked >= WINDOW for found, looked in steps)
+        assert len(page.jobs) == 3
+        assert len((await app.jobs(queue="old", limit=2)).jobs) == 2, "a page of the API is full"
+        assert await app.bulk.purge(state="queued", queue="old") == 3

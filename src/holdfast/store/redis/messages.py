@@ -334,6 +334,8 @@ class FoundHead(NamedTuple):
 
     before: bytes | None
     """Where the next step begins; None at the end."""
+    looked: int
+    """Jobs that this step has read."""
 
 
 class TransitionsHead(NamedTuple):

@@ -14,7 +14,7 @@ if want.states then
   end
 end
 
-local answer, found, bytes = { false }, 0, 0
+local answer, found, bytes = { false, 0 }, 0, 0
 
 local function has_tag(tags)
   local ok, list = pcall(cjson.decode, tags or '[]')
@@ -151,6 +151,7 @@ local function look_through(seqs)
     before = tonumber(seq)
     look_at(text(before))
     looked = looked + 1
+    answer[FOUND.looked] = looked
     if found >= limit then
       return true
     end
