@@ -292,7 +292,7 @@ class RedisStore:
         found: list[ops.MinuteStats] = []
         for hour in await link.command("ZRANGEBYSCORE", f"{head}hours", since // unpack.HOUR, "+inf"):
             flat = await link.command("HGETALL", f"{head}minutes:{hour.decode()}")
-            found += [minute for minute in unpack.stats_by_minute(int(hour), flat) if minute.at >= since]
+            found += unpack.stats_by_minute(int(hour), flat, since)
         return sorted(found, key=attrgetter("at", "queue", "task", "outcome"))
 
     async def holders(self) -> list[ops.HolderInfo]:

@@ -276,18 +276,19 @@ def transitions(row: Row) -> ops.Transitions:
     return ops.Transitions(found, cursor.decode(), missed == 1)
 
 
-def stats_by_minute(hour: int, flat: Row) -> Iterator[ops.MinuteStats]:
+def stats_by_minute(hour: int, flat: Row, since: int) -> Iterator[ops.MinuteStats]:
     """The minutes of one hour, from fields `<minute>:<outcome>:<size of the queue's name>:<queue><task>`."""
-    start, values = hour * HOUR, iter(flat)
+    values = iter(flat)
+    recent = {b"%d" % minute: at for minute in range(60) if (at := hour * HOUR + minute * MINUTE) >= since}
     for field, value in zip(values, values, strict=True):
         try:  # suppress() would take as long as the rest
             minute, outcome, size, names = field.split(b":", 3)
+            at, middle = recent.get(minute), int(size)
+            if at is None:
+                continue
             number, waited, ran, waits, runs = _sums(value)
-            middle = int(size)
-            if len(minute) > 2:
-                continue  # of no hour
             yield ops.MinuteStats(
-                start + int(minute) * MINUTE,
+                at,
                 _text(names[:middle]),
                 _text(names[middle:]),
                 _text(outcome),
