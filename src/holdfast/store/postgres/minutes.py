@@ -25,11 +25,11 @@ def minute_stats(rows: Iterable[Any]) -> list[MinuteStats]:
     return list(found.values())
 
 
-def _sum(*several: MinuteStats) -> MinuteStats:
+def _sum(first: MinuteStats, second: MinuteStats) -> MinuteStats:
     sums = Sums()
-    for one in several:
+    for one in (first, second):
         sums.merge(one.count, one.waited, one.ran, one.waits, one.runs)
-    return sums.stats(one.at, one.queue, one.task, one.outcome)
+    return sums.stats(first.at, first.queue, first.task, first.outcome)
 
 
 @lru_cache(maxsize=4096)

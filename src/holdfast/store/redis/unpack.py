@@ -305,7 +305,7 @@ def stats_by_minute(hour: int, flat: Row, since: int) -> Iterator[ops.MinuteStat
 @lru_cache(maxsize=4096)
 def _histogram(packed: bytes) -> Histogram:
     """Counts by bucket from 1; where no bucket is empty, Lua packs them as an array. Most are one of a few."""
-    counts = _counts(packed)
+    counts: dict[int, int] | list[int] = _counts(packed)
     if isinstance(counts, list):
         return tuple(counts)
     return tuple(counts.get(bucket, 0) for bucket in range(1, min(max(counts), BUCKETS) + 1))
