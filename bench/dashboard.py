@@ -38,8 +38,8 @@ from .process import ROOT
 
 STORES = ("sqlite", "postgres", "redis")
 WORKERS, TASKS, GROUPS = 200, 20, 30
-IDLE = 20.0
-"""Seconds for which an idle tab is watched."""
+IDLE = 60.0
+"""Seconds for which an idle tab is watched: the longest time between two refreshes of one."""
 SHOWN_LIMIT, SERVER_LIMIT, REQUESTS_LIMIT, IDLE_LIMIT = 1.0, 0.2, 30, 3.0
 """Targets: seconds, seconds, requests a minute, per cent of a core."""
 SHOWN = """(hash) => new Promise((done, fail) => {

@@ -38,6 +38,8 @@ SIGNS = (
     "z\u200b\u200dw\ufeff",
     "\ttab\r\nline\x08",
 )
+NUL = "a\x00b <b>\x00\x00</b>"
+"""Only in output, streams, errors and tracebacks: JSON values, names and search texts with NUL are refused."""
 LOOK = (Path(__file__).parent / "hostile.js").read_text()
 LONG = "A" * 1_000_000
 WIDE = "W" * 120
@@ -58,6 +60,7 @@ def test_no_string_runs_or_breaks_the_layout(lab, make_page):
             "#/",
             "#/jobs",
             "#/jobs?text=%3Cscript",
+            "#/jobs?text=a%00b",
             "#/queues",
             "#/workers",
             "#/dead",
@@ -105,16 +108,17 @@ def saved():
 async def hostile_flows(app):
     """A flow with each string as the names of the flow, its tasks and queues, and as errors; and one with many jobs."""
     ids = []
-    for number, text in enumerate((*MARKUP, *SIGNS, WIDE)):
+    for number, text in enumerate((*MARKUP, *SIGNS, WIDE, NUL)):
         name = text if text in MARKUP or text == WIDE else f"plain {number}"
+        value = without_nul(text)
 
-        async def fail(text: str) -> None:
-            raise ValueError(text)
+        async def fail(value: str, error: str = text) -> None:
+            raise ValueError(error)
 
         task = app.task(fail, name=name, queue=name, max_attempts=1)
         made = Flow(name)
-        first = [made.add(task, text) for _ in range(120 if text == WIDE else 2)]
-        made.add(task, text).after(*first)
+        first = [made.add(task, value) for _ in range(120 if text == WIDE else 2)]
+        made.add(task, value).after(*first)
         ids.append((await app.enqueue_flow(made, id=f"{number}{'-many' if text == WIDE else ''}")).id)
         if number % 3:
             await Worker(app, [name], until_idle=True).run()
@@ -125,21 +129,22 @@ async def hostile(lab):
     """A job per string, in the states that show the most, with the string in every field that accepts it."""
     app = lab.app
     ids = []
-    for number, text in enumerate((*MARKUP, *SIGNS, LONG, WIDE)):
+    for number, text in enumerate((*MARKUP, *SIGNS, NUL, LONG, WIDE, NUL)):
         name = text if text in MARKUP or text == WIDE else "plain"
+        value = without_nul(text)
         holder = Holder(
-            f"{text[:400]}:{number}:1", 300.0, "worker", text[:300], 1, (name,), (name,), 3, text[:50], 1,
-            release=text[:100] if number % 2 else "",
+            f"{value[:400]}:{number}:1", 300.0, "worker", value[:300], 1, (name,), (name,), 3, value[:50], 1,
+            release=value[:100] if number % 2 else "",
         )  # fmt: skip
         handle = await app.submit(
             name,
-            payload(text),
+            payload(value),
             json=True,
             queue=name,
             id=f"{number} {name}",
             key=f"{number} {name}" if name != "plain" else None,
             tags=[name],
-            meta={text[:100]: text[:1000]},
+            meta={value[:100]: value[:1000]},
             max_attempts=2,
         )
         ids.append(handle.id)
@@ -156,6 +161,10 @@ async def hostile(lab):
     await app.timeseries.record_workers()
     assert len(await app.timeseries.ended_workers()) == len(gone) > 3
     return ids
+
+
+def without_nul(text):
+    return text.replace("\x00", "")
 
 
 def payload(text):
@@ -175,13 +184,17 @@ async def take(app, holder, name):
 
 
 def notes(record, text):
+    claim = (record.id, record.seq, record.fence, record.token)
     progress = msgspec.json.encode({"done": 3, "total": 7, "note": text[:2000]})
     printed = Output(0, f"{text}\n{text[:1000]}".encode(), 1 << 20)
-    note = Note(
-        record.id, record.seq, record.fence, record.token,
-        progress=progress, checkpoint=msgspec.json.encode(text[:5000]), saves=1, pid=77, output=printed,
-    )  # fmt: skip
-    return Batch(notes=[note])
+    memory = msgspec.json.encode(text[:5000])
+    emitted = Output(0, msgspec.json.encode(text[:5000]) + b"\n", 1 << 20, stream=True)
+    return Batch(
+        notes=[
+            Note(*claim, progress=progress, checkpoint=memory, saves=1, pid=77, output=printed),
+            Note(*claim, output=emitted),
+        ]
+    )
 
 
 async def end(app, record, text, *, dead):

@@ -18,9 +18,14 @@ async def strays(store, server) -> list[str]:
     running = Counter(record.holder for record in records.values() if record.state == "running")
     waiting = defaultdict(set)
     in_limit_keys = Counter()
+    unsuccessful = defaultdict(set)
+    """By queue; "": of all queues."""
     for seq, record in records.items():
         if record.waiting_for is not None:
             waiting[write(record.waiting_for)].add(seq)
+        if record.state in ("dead", "cancelled"):
+            unsuccessful[""].add(seq)
+            unsuccessful[record.queue].add(seq)
         if record.limit_key is not None and record.state == "running":
             in_limit_keys[record.limit_key.name] += 1
     found: list[str] = []
@@ -45,7 +50,6 @@ async def strays(store, server) -> list[str]:
             "holders",
             "chunks",
             "ended",
-            "unsuccessful",
             "hours",
             "limit_key-opens",
             "limit_key-tat",
@@ -69,6 +73,9 @@ async def strays(store, server) -> list[str]:
             for member in members:
                 seq = (member[17:] if kind in ("ready", "quarantined") else member[1:]).split(":")[0]
                 must(seq in records and records[seq].state not in TERMINAL, f"{key} has {member} of no waiting job")
+        elif kind == "unsuccessful":
+            members = {member.decode() for member in server.call("ZRANGE", raw, 0, -1)}
+            must(members == unsuccessful.pop(rest, None), f"{key} has {members}")
         elif kind == "waiting_for":
             members = {member.decode() for member in server.call("ZRANGE", raw, 0, -1)}
             must(members == waiting.pop(rest, None), f"{key} has {members}")
@@ -86,6 +93,7 @@ async def strays(store, server) -> list[str]:
             must(server.call("HLEN", raw), f"{key} is empty")
         else:
             found.append(f"{key} is of no known kind")
+    must(not unsuccessful, f"dead and cancelled jobs are in no set: {dict(unsuccessful)}")
     must(not waiting, f"what jobs wait for has no keys: {dict(waiting)}")
     must(not in_limit_keys, f"limit keys in which jobs run have no keys: {dict(in_limit_keys)}")
     kept = {key.decode().rpartition(":")[2] for key in server.keys(store.address.prefix) if b":minutes:" in key}
@@ -94,9 +102,8 @@ async def strays(store, server) -> list[str]:
     must(ids == {record.id for record in records.values()}, f"ids and jobs differ: {len(ids)} and {len(records)}")
     chunks = {int(chunk) for chunk in server.call("ZRANGE", head + "chunks", 0, -1)}
     must(chunks == {int(seq) // 256 for seq in records}, f"chunks are {chunks}")
-    for key in ("ended", "unsuccessful"):
-        for member in server.call("ZRANGE", head + key, 0, -1):
-            must(member.decode() in records, f"{key} has {member!r} of no job")
+    for member in server.call("ZRANGE", head + "ended", 0, -1):
+        must(member.decode() in records, f"ended has {member!r} of no job")
     for key in server.call("ZRANGE", head + "key-ends", 0, -1):
         must(server.call("HEXISTS", head + "keys", key), f"key-ends has {key!r}, which no job has")
     counted = {field.decode() for field in server.call("HKEYS", head + "counts")}

@@ -14,7 +14,7 @@ from ..core.validation import checked_cursor, checked_limit
 from ..store.protocol import Finding
 from ..views import Job, WorkerInfo, job_view, known_state, states_named, with_listeners, worker_info
 from .runtime import Runtime, on_app_loop
-from .search import reading_from, where_of
+from .search import find_page, reading_from, where_of
 from .session import Session
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Inspection:
         """A page of jobs that match, newest first."""
         where, limit = where_of(states_named(state), queue, task, tag), checked_limit(limit)
         with reading_from(cursor):
-            found = await session.store.find(where, checked_cursor(cursor), limit)
+            found = await find_page(session.store, where, checked_cursor(cursor), limit)
         return Page([job_view(record) for record in found.records], found.cursor)
 
     @on_app_loop

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from functools import lru_cache
 
 import msgspec
 
@@ -17,8 +16,6 @@ from ..views import moment
 MINUTE = 60 * MICROS
 MAX_ROWS = 200
 """Queues or tasks that an answer lists, those with the most ended claims."""
-Filled = list[tuple[int, int]]
-"""The buckets of a histogram that are not empty, each with its count."""
 
 
 class Percentiles(msgspec.Struct, frozen=True):
@@ -83,43 +80,48 @@ class Comparison(msgspec.Struct, frozen=True):
     tasks: list[Compared]
 
 
-class Tally:
-    """Adds up minute statistics."""
+class Kind:
+    """What minutes have in common: outcome, count, waits and runs. Compared by identity, which is fast."""
 
-    __slots__ = ("outcomes", "runs", "waits")
+    __slots__ = ("count", "outcome", "runs", "waits")
+
+    def __init__(self, outcome: str, count: int, waits: Histogram, runs: Histogram) -> None:
+        self.outcome, self.count, self.waits, self.runs = outcome, count, waits, runs
+
+
+class Kinds(dict[tuple[str, int, Histogram, Histogram], Kind]):
+    """The kinds of minutes by their values. There are few: in most minutes of most queues few claims end."""
+
+    def __missing__(self, values: tuple[str, int, Histogram, Histogram]) -> Kind:
+        made = self[values] = Kind(*values)
+        return made
+
+
+class Tally:
+    """Minute statistics of one step, queue or task: how many minutes of each kind, added up when they are shown."""
+
+    __slots__ = ("kinds",)
 
     def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter()
-        self.waits = [0] * BUCKETS
-        self.runs = [0] * BUCKETS
+        self.kinds: dict[Kind, int] = {}
 
-    def add(self, one: MinuteStats, waits: Filled, runs: Filled) -> None:
-        """Add a minute, and what `_filled` gave for its histograms."""
-        self.outcomes[one.outcome] += one.count
-        total = self.waits
-        for bucket, count in waits:
-            total[bucket] += count
-        total = self.runs
-        for bucket, count in runs:
-            total[bucket] += count
+    def total(self) -> int:
+        """Ended claims."""
+        return sum(kind.count * times for kind, times in self.kinds.items())
 
     def activity(self) -> Activity:
-        return Activity(
-            self.outcomes.total(),
-            dict(sorted(self.outcomes.items())),
-            _percentiles(self.waits),
-            _percentiles(self.runs),
-        )
+        outcomes: Counter[str] = Counter()
+        waits, runs = [0] * BUCKETS, [0] * BUCKETS
+        for kind, times in self.kinds.items():
+            outcomes[kind.outcome] += kind.count * times
+            for total, histogram in ((waits, kind.waits), (runs, kind.runs)):
+                for bucket, count in enumerate(histogram[:BUCKETS]):
+                    total[bucket] += count * times
+        return Activity(outcomes.total(), dict(sorted(outcomes.items())), _percentiles(waits), _percentiles(runs))
 
 
 Windows = dict[str, tuple[Tally, Tally, Tally]]
 """By name: before, within and after a span."""
-
-
-@lru_cache(maxsize=4096)
-def _filled(histogram: Histogram) -> Filled:
-    """Its buckets that are not empty. Remembered: most minutes of most queues have one of a few histograms."""
-    return [(bucket, count) for bucket, count in enumerate(histogram[:BUCKETS]) if count]
 
 
 def _percentiles(counts: Sequence[int]) -> Percentiles:
@@ -131,19 +133,20 @@ def latency(minutes: Iterable[MinuteStats], step: int) -> Latency:
     steps: dict[int, Tally] = {}
     queues: dict[str, Tally] = {}
     tasks: dict[str, Tally] = {}
+    kinds = Kinds()
     for one in minutes:
-        waits, runs = _filled(one.waits), _filled(one.runs)
+        kind = kinds[one.outcome, one.count, one.waits, one.runs]
         for tallies, name in ((steps, one.at // MICROS // step * step), (queues, one.queue), (tasks, one.task)):
             tally = tallies.get(name)  # pyright: ignore[reportArgumentType, reportCallIssue]
             if tally is None:
                 tally = tallies[name] = Tally()  # pyright: ignore[reportArgumentType]
-            tally.add(one, waits, runs)
+            tally.kinds[kind] = tally.kinds.get(kind, 0) + 1
     timed = [TimedActivity(moment(at * MICROS), steps[at].activity()) for at in sorted(steps)]
     return Latency(timed, _named(queues), _named(tasks))
 
 
 def _named(tallies: dict[str, Tally]) -> list[NamedActivity]:
-    first = sorted(tallies, key=lambda name: (-tallies[name].outcomes.total(), name))[:MAX_ROWS]
+    first = sorted(tallies, key=lambda name: (-tallies[name].total(), name))[:MAX_ROWS]
     return [NamedActivity(name, tallies[name].activity()) for name in first]
 
 
@@ -152,16 +155,18 @@ def compared(minutes: Iterable[MinuteStats], start: int, end: int) -> Comparison
     total: Windows = {}
     queues: Windows = {}
     tasks: Windows = {}
+    kinds = Kinds()
     for one in minutes:
         place = window(one.at, start, end)
         if place is None:
             continue
-        waits, runs = _filled(one.waits), _filled(one.runs)
+        kind = kinds[one.outcome, one.count, one.waits, one.runs]
         for tallies, name in ((total, ""), (queues, one.queue), (tasks, one.task)):
             three = tallies.get(name)
             if three is None:
                 three = tallies[name] = (Tally(), Tally(), Tally())
-            three[place].add(one, waits, runs)
+            tally = three[place]
+            tally.kinds[kind] = tally.kinds.get(kind, 0) + 1
     return Comparison(
         moment(start), moment(end), (_compared(total) or [_nothing("")])[0], _compared(queues), _compared(tasks)
     )
@@ -175,7 +180,7 @@ def window(at: int, start: int, end: int) -> int | None:
 
 def _compared(tallies: Windows) -> list[Compared]:
     def order(name: str) -> tuple[int, int, str]:
-        before, within, after = (tally.outcomes.total() for tally in tallies[name])
+        before, within, after = (tally.total() for tally in tallies[name])
         return -within, -before - after, name
 
     first = sorted(tallies, key=order)[:MAX_ROWS]

@@ -26,6 +26,7 @@ from . import signals, unique
 from .audited import audited
 from .pauses import active_pauses, checked_pause
 from .runtime import Runtime, on_app_loop
+from .search import find_page
 from .session import Session
 
 logger = logging.getLogger("holdfast")
@@ -212,7 +213,7 @@ class Operations:
         if where.task in tasks or any(task.options.queue == where.queue for task in tasks.values() if where.queue):
             return True
         store = session.store
-        if (await store.find(where, None, 1)).records:
+        if (await find_page(store, where, None, 1)).records:
             return True
         if any(
             where.queue in seen.holder.queues or where.task in seen.holder.tasks

@@ -14,7 +14,7 @@ from ..core.clock import micros
 from ..core.errors import HoldfastError, InvalidJob
 from ..core.internal import is_flow
 from ..core.job import Record
-from ..core.operations import Where
+from ..core.operations import Found, Where
 from ..core.validation import checked_filter
 from ..store.protocol import Store
 from ..views import Job, states_named
@@ -204,9 +204,9 @@ async def search(store: Store, sought: Sought, cursor: str | None, limit: int, w
             found.append(record)
             if len(found) == limit and number < len(page.records):
                 # Only the store makes cursors: read a page that ends here.
-                cursor = (await store.find(sought.where, cursor, number)).cursor
+                cursor = (await find_page(store, sought.where, cursor, number)).cursor
                 return SearchResult(found, cursor, looked + number, record.created_at)
-        looked += len(page.records)
+        looked += len(page.records) if page.looked is None else page.looked
         if page.records:
             back_to = page.records[-1].created_at
         cursor = page.cursor
@@ -214,6 +214,15 @@ async def search(store: Store, sought: Sought, cursor: str | None, limit: int, w
             cursor = None
         if cursor is None or len(found) >= limit or looked >= window:
             return SearchResult(found, cursor, looked, back_to)
+
+
+async def find_page(store: Store, where: Where, cursor: str | None, limit: int) -> Found:
+    """A page as `Store.find` gives it, but full unless there are no more jobs."""
+    page = await store.find(where, cursor, limit)
+    while page.looked is not None and len(page.records) < limit:
+        more = await store.find(where, page.cursor, limit - len(page.records))
+        page = Found([*page.records, *more.records], more.cursor, more.looked)
+    return page
 
 
 async def named(store: Store, sought: Sought) -> list[Record]:

@@ -291,6 +291,8 @@ class Found(msgspec.Struct, gc=False):
 
     records: list[Record]
     cursor: str | None
+    looked: int | None = None
+    """Jobs that were read, if the store stopped before the page was full; the cursor continues."""
 
 
 class QueueStats(msgspec.Struct, frozen=True, gc=False):

@@ -178,7 +178,10 @@ class Store(Protocol):
         ...
 
     async def find(self, where: ops.Where, cursor: str | None, limit: int) -> ops.Found:
-        """A page of the jobs that match, newest first."""
+        """A page of the jobs that match, newest first.
+
+        A store that has no index for the filter may stop after some thousand jobs, with a shorter page and `looked`.
+        """
         ...
 
     async def key_owners(self, keys: Sequence[str]) -> list[str | None]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 from ...core.histogram import Histogram, of_letters
@@ -12,20 +14,34 @@ from ..minute_sums import Sums
 
 def minute_stats(rows: Iterable[Any]) -> list[MinuteStats]:
     """The statistics from rows of `sql.MINUTES`, in their order."""
-    sums: dict[tuple[int, str, str, str], Sums] = {}
+    found: dict[tuple[int, str, str, str], MinuteStats] = {}
     for at, queue, task, outcome, part, count, waited, ran, waits, runs in rows:
-        found = sums.setdefault((at, queue, task, outcome), Sums())
-        if part:
-            found.merge(count, waited, ran, of_letters(waits), of_letters(runs))
-            continue
-        found.merge(count, waited, ran, (), ())
-        for several in zip(waits.split(","), runs.split(","), strict=True):
-            found.merge(0, 0, 0, *map(_of_counts, several))
-    return [found.stats(*place) for place, found in sums.items()]
+        place = (at, queue, task, outcome)
+        read = of_letters if part else _of_counts
+        made = MinuteStats(at, queue, task, outcome, count, waited, ran, read(waits), read(runs))
+        before = found.setdefault(place, made)
+        if before is not made:
+            found[place] = _sum(before, made)
+    return list(found.values())
 
 
-def _of_counts(counts: str) -> Histogram:
-    """The claims of each bucket; empty if it cannot be decoded."""
+def _sum(first: MinuteStats, second: MinuteStats) -> MinuteStats:
+    sums = Sums()
+    for one in (first, second):
+        sums.merge(one.count, one.waited, one.ran, one.waits, one.runs)
+    return sums.stats(first.at, first.queue, first.task, first.outcome)
+
+
+@lru_cache(maxsize=4096)
+def _of_counts(several: str) -> Histogram:
+    """The claims of each bucket, added up over histograms divided by commas. Most are one of a few.
+
+    A histogram that cannot be decoded is left out.
+    """
+    return tuple(map(sum, zip_longest(*map(_one, several.split(",")), fillvalue=0)))
+
+
+def _one(counts: str) -> Histogram:
     try:
         return tuple(map(int, counts.split()))
     except ValueError:

@@ -334,6 +334,8 @@ class FoundHead(NamedTuple):
 
     before: bytes | None
     """Where the next step begins; None at the end."""
+    looked: int
+    """Jobs that this step has read."""
 
 
 class TransitionsHead(NamedTuple):
@@ -419,9 +421,9 @@ class EndSums(NamedTuple):
     number: int
     waited: Micros
     ran: Micros
-    waits: dict[int, int] | list[int]
-    """How many waited how long, by bucket from 1."""
-    runs: dict[int, int] | list[int]
+    waits: msgspec.Raw
+    """How many waited how long, by bucket from 1: a map, or an array."""
+    runs: msgspec.Raw
 
 
 class PositionRange(NamedTuple):

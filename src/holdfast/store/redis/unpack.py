@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -43,8 +42,8 @@ _json = msgspec.json.Decoder().decode
 _moved = msgspec.msgpack.Decoder(list[str]).decode
 _NEW = Mutable()
 _CLAIM_HEAD = len(ClaimHead._fields)
-_PLACE = re.compile(rb"(\d{1,2}):([^:]*):(\d{1,6}):(.*)", re.DOTALL)
 _sums = msgspec.msgpack.Decoder(EndSums).decode
+_counts = msgspec.msgpack.Decoder(dict[int, int] | list[int]).decode
 _PIECE_HEAD = struct.Struct(">QQQ")
 _HEAD = {MESSAGE_PACK["str8"]: 2, MESSAGE_PACK["str16"]: 3, MESSAGE_PACK["str32"]: 5}
 """Bytes before a text of MessagePack, by the first of them."""
@@ -277,27 +276,36 @@ def transitions(row: Row) -> ops.Transitions:
     return ops.Transitions(found, cursor.decode(), missed == 1)
 
 
-def stats_by_minute(hour: int, flat: Row) -> Iterator[ops.MinuteStats]:
+def stats_by_minute(hour: int, flat: Row, since: int) -> Iterator[ops.MinuteStats]:
     """The minutes of one hour, from fields `<minute>:<outcome>:<size of the queue's name>:<queue><task>`."""
-    for field, value in zip(flat[::2], flat[1::2], strict=True):
-        place = _PLACE.fullmatch(field)
-        if place is None:
-            continue
-        with suppress(*UNDECODABLE):  # sums that cannot be decoded are left out
-            sums, size = _sums(value), int(place[3])
+    values = iter(flat)
+    recent = {b"%d" % minute: at for minute in range(60) if (at := hour * HOUR + minute * MINUTE) >= since}
+    for field, value in zip(values, values, strict=True):
+        try:  # suppress() would take as long as the rest
+            minute, outcome, size, names = field.split(b":", 3)
+            at, middle = recent.get(minute), int(size)
+            if at is None:
+                continue
+            number, waited, ran, waits, runs = _sums(value)
             yield ops.MinuteStats(
-                hour * HOUR + int(place[1]) * MINUTE,
-                _text(place[4][:size]),
-                _text(place[4][size:]),
-                _text(place[2]),
-                *sums[:3],
-                _histogram(sums.waits),
-                _histogram(sums.runs),
+                at,
+                _text(names[:middle]),
+                _text(names[middle:]),
+                _text(outcome),
+                number,
+                waited,
+                ran,
+                _histogram(bytes(waits)),
+                _histogram(bytes(runs)),
             )
+        except UNDECODABLE:
+            continue  # sums that cannot be decoded are left out
 
 
-def _histogram(counts: dict[int, int] | list[int]) -> Histogram:
-    """Counts by bucket from 1; where no bucket is empty, Lua packs them as an array."""
+@lru_cache(maxsize=4096)
+def _histogram(packed: bytes) -> Histogram:
+    """Counts by bucket from 1; where no bucket is empty, Lua packs them as an array. Most are one of a few."""
+    counts: dict[int, int] | list[int] = _counts(packed)
     if isinstance(counts, list):
         return tuple(counts)
     return tuple(counts.get(bucket, 0) for bucket in range(1, min(max(counts), BUCKETS) + 1))

@@ -14,7 +14,7 @@ if want.states then
   end
 end
 
-local answer, found, bytes = { false }, 0, 0
+local answer, found, bytes = { false, 0 }, 0, 0
 
 local function has_tag(tags)
   local ok, list = pcall(cjson.decode, tags or '[]')
@@ -151,6 +151,7 @@ local function look_through(seqs)
     before = tonumber(seq)
     look_at(text(before))
     looked = looked + 1
+    answer[FOUND.looked] = looked
     if found >= limit then
       return true
     end
@@ -161,8 +162,23 @@ end
 local function below(per)
   return before == math.huge and '+inf' or text(math.floor((before - 1) / per))
 end
-if want.waiting_for then
-  local some = call('ZREVRANGEBYSCORE', P .. 'waiting_for:' .. want.waiting_for, below(1), '-inf', 'LIMIT', 0, LOOK)
+
+-- The sorted set by number that has every job that can match; nil if there is none.
+local function set_by_number()
+  if want.waiting_for then
+    return P .. 'waiting_for:' .. want.waiting_for
+  end
+  for state in pairs(states or { [STATE.succeeded] = true }) do
+    if not TERMINAL[state] or state == STATE.succeeded then
+      return nil
+    end
+  end
+  return P .. UNSUCCESSFUL .. (want.queue and ':' .. want.queue or '')
+end
+
+local by_number = set_by_number()
+if by_number then
+  local some = call('ZREVRANGEBYSCORE', by_number, below(1), '-inf', 'LIMIT', 0, LOOK)
   if not look_through(some) and #some == LOOK then
     answer[FOUND.before] = text(before)
   end

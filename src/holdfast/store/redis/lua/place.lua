@@ -1,9 +1,16 @@
 -- The indexes of a job: every change of state removes it from one and adds it to another.
 
+-- A job that ended unsuccessfully is in the set of all of them and in that of its queue, so that a page of either
+-- reads no other job. Few jobs end so.
+local function exit_unsuccessful(seq, queue)
+  gather('ZREM', P .. UNSUCCESSFUL, seq)
+  gather('ZREM', P .. UNSUCCESSFUL .. ':' .. queue, seq)
+end
+
 local function exit(seq, body, mutable, state, queue)
   if state == STATE.unreadable then -- its index is unknown: a member that still points at it is ignored
     gather('ZREM', P .. 'ended', seq)
-    gather('ZREM', P .. UNSUCCESSFUL, seq)
+    exit_unsuccessful(seq, queue)
     return
   end
   local priority, limit_key = priority_of(body), limit_key_of(body)
@@ -26,7 +33,7 @@ local function exit(seq, body, mutable, state, queue)
     elseif TERMINAL[state] then
       gather('ZREM', P .. 'ended', seq)
       if state ~= STATE.succeeded then
-        gather('ZREM', P .. UNSUCCESSFUL, seq)
+        exit_unsuccessful(seq, queue)
       end
     end
   end
@@ -55,6 +62,7 @@ local function enter_ended(seq, mutable, queue, id)
   end
   if mutable.state ~= STATE.succeeded then
     gather('ZADD', P .. UNSUCCESSFUL, seq, seq)
+    gather('ZADD', P .. UNSUCCESSFUL .. ':' .. queue, seq, seq)
   end
   ended[#ended + 1] = id
 end
