@@ -35,6 +35,9 @@ COMPILE := $(LOCK) --group build
 # The queues of docs/migrate, with which the programs "before" run: an environment of their own, made by `make peers`.
 PEERS := $(VENV)/peers
 
+# Compiled files make every later start cheaper: tests start hundreds of interpreters.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help venv demo test test-all durations structure servers peers check lint types contracts fmt bench lab docs lock man \
 	picture build sbom notes coverage clean
 

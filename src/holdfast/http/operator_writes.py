@@ -37,8 +37,8 @@ class OperatorWrites:
 
     async def change(self, changes: Sequence[Change], write: Callable[[], Coroutine[Any, Any, A]]) -> A:
         """Make a write with these changes, which workers do not make."""
-        told = [_described(change) for change in changes if not replaces(change)]
-        return await (write() if not told or self._acts() else self._recorded(write, changes=told))
+        described = [_described(change) for change in changes if not replaces(change)]
+        return await (write() if not described or self._acts() else self._recorded(write, changes=described))
 
     async def put(self, record: RecordWrite, write: Callable[[], Coroutine[Any, Any, A]]) -> A:
         """Write a record that workers do not write."""

@@ -89,7 +89,7 @@ class Runner:
         """Run a claim and return its outcome; never raises."""
         record, run.begun = run.record, True
         run_for(record)  # a run has its own asyncio task, and so its own context
-        if run.why is not None:
+        if run.stopped:
             return self._explain(run, asyncio.CancelledError())  # stopped before it began
         accepting = False
         try:
