@@ -730,7 +730,8 @@ DEFECTS = (
     ),
     Defect(
         "N", "the end of a job with a follow-up is not recorded", "core/lifecycle.py",
-        "recorded = in_flow or follow_ups.recorded(record.extra, State.SUCCEEDED)", "recorded = in_flow",
+        "recorded = in_flow or (record.extra is not None and follow_ups.recorded(record.extra, State.SUCCEEDED))",
+        "recorded = in_flow",
         FOLLOW_UPS + "test_another_worker_stores_it_if_the_process_dies_after_the_end",
     ),
     Defect(
@@ -1218,7 +1219,7 @@ DEFECTS = (
     ),
     Defect(
         "F", "a renewal that arrives late replaces the outcome", "client/audit_log.py",
-        "begun.name, seen, kept.version)", "begun.name, seen)",
+        "begun.name, seen.encoded(), kept.version)", "begun.name, seen.encoded())",
         AUDIT + "test_a_renewal_without_an_answer_that_arrives_late",
     ),
     Defect(
@@ -1309,7 +1310,7 @@ DEFECTS = (
     ),
     Defect(
         "N", "requests to workers that have ended are kept", "client/control.py",
-        'if name.rpartition("/")[0] not in live:', "if False:",
+        "if holder_in(name) not in live:", "if False:",
         CONTROL + "maintenance_removes_requests",
     ),
     Defect(
