@@ -10,6 +10,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.extended  # whole projects; tests/contrib tests the integrations themselves
 @pytest.mark.parametrize("name", sorted(one.parent.name for one in EXAMPLES.glob("*/test_*.py")))
 def test_the_tests_of_an_example_pass(tmp_path, name):
     folder = shutil.copytree(EXAMPLES / name, tmp_path / name)

@@ -15,9 +15,11 @@ from holdfast.app import parts_of
 from support.inside import session_of
 
 HOUR = 3600.0
+FAST = pytest.param(HOUR, id="fast")
+SLOW = pytest.param(-HOUR, id="slow", marks=pytest.mark.extended)
 
 
-@pytest.mark.parametrize("skew", [HOUR, -HOUR], ids=["fast", "slow"])
+@pytest.mark.parametrize("skew", [FAST, SLOW])
 def test_a_wall_clock_an_hour_off_ends_no_lease_early(look, processes, journal, gates, skew):
     """Each of the two holds a job, and each would take the other's over if it thought that the lease had ended."""
     held: dict[int, str] = {}
@@ -42,7 +44,7 @@ def test_a_wall_clock_an_hour_off_ends_no_lease_early(look, processes, journal, 
     look.demand_no_trouble()
 
 
-@pytest.mark.parametrize("skew", [HOUR, -HOUR], ids=["fast", "slow"])
+@pytest.mark.parametrize("skew", [FAST, SLOW])
 @pytest.mark.parametrize("who", ["holder", "sweeper"])
 def test_a_wall_clock_an_hour_off_does_not_make_a_lost_lease_last(look, processes, gates, skew, who):
     id = look.enqueue("gated", 1)
@@ -56,7 +58,14 @@ def test_a_wall_clock_an_hour_off_does_not_make_a_lost_lease_last(look, processe
     look.demand_finished_once({id: 2})
 
 
-@pytest.mark.parametrize("skew", [-61 * 60.0, 61 * 60.0, 26 * HOUR], ids=["-61 min", "+61 min", "+26 h"])
+@pytest.mark.parametrize(
+    "skew",
+    [
+        pytest.param(-61 * 60.0, id="-61 min", marks=pytest.mark.extended),
+        pytest.param(61 * 60.0, id="+61 min"),
+        pytest.param(26 * HOUR, id="+26 h", marks=pytest.mark.extended),
+    ],
+)
 def test_a_worker_whose_wall_clock_is_off_loses_no_flow(look, processes, monkeypatch, skew):
     """It looks for abandoned flows again and again before each write of the process that enqueues one."""
     wrong = processes.worker(lease=1.0, wall_skew=skew)
