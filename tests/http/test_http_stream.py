@@ -3,84 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from contextlib import asynccontextmanager
 
-import pytest
-
-from holdfast import Context, Holdfast
+from holdfast import Context
 from holdfast.app import parts_of
 from holdfast.http import sse, tokens
 from support.eventually import eventually
-from support.http import Client, Served, serving
+from support.http import serving
+from support.stream_readers import Reader, counting, expected
 from support.workers import work_off, working
-
-
-class Reader:
-    """Reads the stream of a job, and reconnects after `drops` chunks, as browsers do."""
-
-    def __init__(self, http: Client, id: str, drops: int = 0) -> None:
-        self.http = http
-        self.id = id
-        self.drops = drops
-        self.chunks: list[dict] = []
-        self.connections = 0
-        self.end: dict | None = None
-
-    @asynccontextmanager
-    async def connected(self, query: str = ""):
-        headers = {"Last-Event-ID": str(self.chunks[-1]["position"])} if self.chunks else {}
-        self.connections += 1
-        url = f"{self.http.url}/v1/jobs/{self.id}/stream{query}"
-        async with self.http.session.get(url, headers=headers, timeout=None) as answer:
-            assert (answer.status, answer.content_type) == (200, "text/event-stream")
-            yield self._events(answer)
-
-    async def _events(self, answer):
-        name, id, data = "", "", None
-        async for line in answer.content:
-            field, _, value = line.decode().rstrip("\n").partition(": ")
-            if field == "event":
-                name = value
-            elif field == "id":
-                id = value
-            elif field == "data":
-                data = json.loads(value)
-            elif not field and name:
-                if name == "chunk":
-                    assert id == str(data["position"])
-                yield name, data
-                name = ""
-
-    async def read(self, query: str = "") -> list:
-        """The values of all chunks, until the job has ended."""
-        while self.end is None:
-            async with self.connected(query) as events:
-                async for name, data in events:
-                    if name == "end":
-                        self.end = data
-                        break
-                    self.chunks.append(data)
-                    if self.drops and len(self.chunks) % self.drops == 0:
-                        break
-                else:
-                    raise AssertionError("the stream ended without its last event")
-        return [chunk["value"] for chunk in self.chunks]
-
-
-def counting(app: Holdfast):
-    @app.task
-    async def count(ctx: Context, number: int, pause: float) -> None:
-        begun = asyncio.get_running_loop().time()
-        for n in range(number):
-            await ctx.emit({"n": n, "text": "a\nb"})
-            await asyncio.sleep(begun + (n + 1) * pause - asyncio.get_running_loop().time())
-
-    return count
-
-
-def expected(number: int) -> list:
-    return [{"n": n, "text": "a\nb"} for n in range(number)]
 
 
 async def test_three_readers_of_which_one_reconnects_get_the_same(http, app):
@@ -96,23 +26,6 @@ async def test_three_readers_of_which_one_reconnects_get_the_same(http, app):
     late = Reader(http, handle.id)
     assert await late.read() == expected(200)
     await eventually(lambda: http.service.streams == 0)
-
-
-@pytest.mark.extended
-@pytest.mark.timeout(180)
-async def test_2000_chunks_at_50_a_second_from_another_process(app, app_url, tmp_path, session):
-    count = counting(app)
-    handle = await count.enqueue(2000, 0.02)
-    served = await asyncio.to_thread(Served, tmp_path, app_url)
-    try:
-        http = Client(await asyncio.to_thread(served.address), session)
-        readers = [Reader(http, handle.id), Reader(http, handle.id), Reader(http, handle.id, drops=300)]
-        reading = asyncio.gather(*(reader.read() for reader in readers))
-        async with working(app):
-            assert await asyncio.wait_for(reading, 150) == [expected(2000)] * 3
-        assert readers[0].chunks == readers[1].chunks == readers[2].chunks
-    finally:
-        await asyncio.to_thread(served.kill)
 
 
 async def test_a_reader_sees_the_attempts_and_continues_at_a_position(http, app):
