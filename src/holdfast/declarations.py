@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from .client import audit_log, config, control, pauses, signals, store_id, timeseries, worker_log
+from .client import audit_log, claims, config, control, pauses, signals, store_id, timeseries, worker_log
 from .flows import worker_writes as flows
 from .schedules import schedule
 from .webhooks import service as webhooks
 
 WORKER_WRITES = (
     audit_log.WRITES,
+    claims.WRITES,
     config.WRITES,
     control.WRITES,
     pauses.WRITES,

@@ -21,7 +21,7 @@ from holdfast.flows import worker_writes as flows
 from holdfast.flows.creation import Pending
 from holdfast.http import tokens
 from holdfast.schedules import schedule
-from holdfast.store.protocol import records_of
+from holdfast.store.protocol import Batch, records_of
 from holdfast.store.worker_writes import Declarations, RecordWrite
 from support.inside import session_of
 
@@ -194,3 +194,19 @@ async def test_a_worker_takes_and_answers_only_requests_to_itself(serve, open_at
         with pytest.raises(ConfigError, match=r"roles? 'operate'"):
             await two.put_record(kind, "w1/a", value, expect)
         assert await one.put_record(kind, "w1/a", value, expect)
+
+
+async def test_a_live_worker_undoes_the_crash_count_of_a_job_that_was_recovered(serve, open_at, monkeypatch):
+    server = await serve(roles={"worker": frozenset({"work"})})
+    monkeypatch.setenv("HOLDFAST_TOKEN", "worker")
+    store = await open_at(server.url)
+    handle = await server.app.enqueue("noop")
+    counted = Change(handle.id, "queued", 0, Patch(quarantined=True, crashes=1))
+    assert await session_of(server.app).commit.change([counted]) == [True]
+    undone = Change(handle.id, "queued", 0, Patch(quarantined=False, crashes=0))
+    assert (await store.write(Batch(changes=[undone]))).changes == [True]
+    assert not (await handle.job()).quarantined
+    queued = msgspec.structs.replace(undone, patch=Patch(state="queued", quarantined=False, crashes=0))
+    with pytest.raises(ConfigError, match=r"roles? 'operate'"):
+        await store.write(Batch(changes=[queued]))
+    assert (await server.app.audit.list()).entries == []

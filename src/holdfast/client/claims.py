@@ -15,9 +15,9 @@ import msgspec
 
 from ..core import lifecycle
 from ..core.errors import InvalidState, LeaseLost, PayloadTooLarge, StoreUnavailable
-from ..core.job import Record, State
+from ..core.job import WAITING, Record, State
 from ..core.lifecycle import Outcome
-from ..core.operations import Ask, Claims, HeartbeatReply, Holder, Note, Settlement
+from ..core.operations import Ask, Change, Claims, HeartbeatReply, Holder, Note, Patch, Settlement
 from ..core.retry import Backoff
 from ..core.settings import MANUAL_LEASE
 from ..core.validation import (
@@ -29,6 +29,7 @@ from ..core.validation import (
     checked_seconds,
     error_text,
 )
+from ..store.worker_writes import WorkerWrites
 from ..tasks.registry import Registry
 from ..version import __version__
 from ..views import Job, job_view
@@ -40,6 +41,17 @@ from .session import Session
 
 CONFIRMATIONS = 3
 """Heartbeats that confirm a late claim: a connection that is late with all of them cannot keep a lease."""
+
+
+def _undoes_a_crash(change: Change) -> bool:
+    """A waiting job keeps all but its crash count: a worker whose claim was recovered is alive."""
+    patch = change.patch
+    if patch is None or change.expected_state not in WAITING or not isinstance(patch.crashes, int):
+        return False
+    return patch == Patch(quarantined=patch.quarantined, crashes=patch.crashes)
+
+
+WRITES = WorkerWrites(change=_undoes_a_crash)
 
 
 class Claim:
