@@ -6,7 +6,6 @@ import asyncio
 
 import msgspec
 import pytest
-from silent_proxy import SilentProxy
 
 from holdfast import Holdfast, OutcomeUnknown, StoreUnavailable
 from holdfast.client import heartbeat
@@ -21,6 +20,7 @@ from support.eventually import eventually
 from support.inside import session_of
 from support.outage import outlasted
 from support.postgres import PostgresServer
+from support.silent_proxy import SilentProxy, check_lease_outlasts_silence
 from support.workers import working
 
 
@@ -141,43 +141,7 @@ async def test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease():
 
 
 async def test_a_heartbeat_gives_up_a_silent_connection_before_its_lease_expires(server, schema, url, monkeypatch):
-    monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.5)
-    entered, gate = asyncio.Event(), asyncio.Event()
-    async with (
-        SilentProxy(server.port) as proxy,
-        Holdfast(url, poll=0.2) as other,
-        working(other, queues=["elsewhere"]),
-    ):
-        app = Holdfast(url.replace(f":{server.port}/", f":{proxy.port}/"), lease=7.5)
-
-        @app.task
-        async def long() -> str:
-            entered.set()
-            await gate.wait()
-            return "kept"
-
-        async with app, working(app):
-            handle = await long.enqueue()
-            await asyncio.wait_for(entered.wait(), 90)
-            holder = (await session_of(other).store.get([handle.id]))[0].holder
-            proxy.stop_passing()
-
-            async def heartbeats() -> int:
-                return next(
-                    seen.heartbeat for seen in await session_of(other).store.holders() if seen.holder.id == holder
-                )
-
-            since = await heartbeats()
-
-            async def far_beyond_the_lease() -> bool:
-                return await heartbeats() > since + 4
-
-            await eventually(far_beyond_the_lease)
-            job = await other.job(handle.id)
-            assert (job.state, job.attempt) == ("running", 1)
-            proxy.cut()
-            gate.set()
-            assert await other.handle(handle.id).result(timeout=60) == "kept"
+    await check_lease_outlasts_silence(url, server.port, monkeypatch)
 
 
 async def test_no_idle_connection_is_used_after_a_statement_without_an_answer(server, schema, url):

@@ -15,6 +15,7 @@ from holdfast.testing.build import ask, holder, new_job, succeeded
 from holdfast.testing.verbs import claim, claim_one, every, insert, settle
 from support.eventually import eventually
 from support.outage import outlasted
+from support.silent_proxy import check_lease_outlasts_silence
 from support.workers import working
 
 
@@ -106,6 +107,12 @@ async def test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease(st
     server = start_server(appendonly="yes", appendfsync="always")
     job = await outlasted(server.url(), server)
     assert (job.attempt, job.result) == (1, "kept")
+
+
+@pytest.mark.extended  # a whole lease has to run out
+async def test_a_heartbeat_gives_up_a_silent_connection_before_its_lease_expires(start_server, monkeypatch):
+    server = start_server()
+    await check_lease_outlasts_silence(server.url(durability="none"), server.port, monkeypatch)
 
 
 async def test_leases_are_renewed_on_a_server_that_is_full(start_server, open_at):

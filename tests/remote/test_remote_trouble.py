@@ -25,6 +25,7 @@ from support.inside import session_of
 from support.outage import outlasted
 from support.ports import free_port
 from support.served import Served
+from support.silent_proxy import check_lease_outlasts_silence
 from support.workers import working
 
 SECRET = "hf_0123456789ab_correct-horse"
@@ -315,6 +316,12 @@ async def test_large_bodies_and_answers_are_transferred(store):
 
 
 # -- away, and back
+
+
+@pytest.mark.extended  # a whole lease has to run out
+async def test_a_heartbeat_gives_up_a_silent_connection_before_its_lease_expires(serve, monkeypatch):
+    server = await serve()
+    await check_lease_outlasts_silence(server.url, int(server.url.rpartition(":")[2]), monkeypatch)
 
 
 async def test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease(tmp_path):

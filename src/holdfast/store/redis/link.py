@@ -90,15 +90,18 @@ class Link:
 
     def _replaced(self) -> None:
         """The sentinels have another primary: pending writes may be made and lost."""
-        if self._connection is not None:
-            self._connection.close()
+        self.drop()
         if self._moved is not None:
             self._moved()
 
-    async def close(self) -> None:
-        self._open = False
+    def drop(self) -> None:
+        """Close the connection; the next call opens another."""
         if self._connection is not None:
             self._connection.close()
+
+    async def close(self) -> None:
+        self._open = False
+        self.drop()
         if self._sentinels is not None:
             await self._sentinels.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
@@ -222,7 +223,12 @@ class RedisStore:
         if not holders:
             return []
         args = [part for one in holders for part in (one.id, about(one), micros(one.lease))]
-        return unpack.heartbeats(await self._open().run(_HEARTBEAT, args))
+        link = self._open()
+        try:
+            return unpack.heartbeats(await link.run(_HEARTBEAT, args))
+        except asyncio.CancelledError:
+            link.drop()  # given up without an answer: the next one must not wait for the same silent connection
+            raise
 
     async def leave(self, holders: Sequence[str]) -> None:
         if holders:

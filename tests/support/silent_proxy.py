@@ -6,6 +6,15 @@ import asyncio
 import contextlib
 from typing import Self
 
+import pytest
+
+from holdfast import Holdfast
+from holdfast.client import heartbeat
+
+from .eventually import eventually
+from .inside import session_of
+from .workers import working
+
 
 class SilentProxy:
     """Passes data to a server, and can silently drop it, like a router that has forgotten a connection."""
@@ -51,3 +60,40 @@ class SilentProxy:
                     writer.write(data)
                     await writer.drain()
         writer.close()
+
+
+async def check_lease_outlasts_silence(url: str, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose connections to the server at this port have all become silent keeps its lease, on new ones."""
+    monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.5)
+    entered, gate = asyncio.Event(), asyncio.Event()
+    async with SilentProxy(port) as proxy, Holdfast(url, poll=0.2) as other, working(other, queues=["elsewhere"]):
+        app = Holdfast(url.replace(f":{port}", f":{proxy.port}"), lease=7.5)
+
+        @app.task
+        async def long() -> str:
+            entered.set()
+            await gate.wait()
+            return "kept"
+
+        async with app, working(app):
+            handle = await long.enqueue()
+            await asyncio.wait_for(entered.wait(), 90)
+            holder = (await session_of(other).store.get([handle.id]))[0].holder
+            proxy.stop_passing()
+
+            async def heartbeats() -> int:
+                return next(
+                    seen.heartbeat for seen in await session_of(other).store.holders() if seen.holder.id == holder
+                )
+
+            since = await heartbeats()
+
+            async def far_beyond_the_lease() -> bool:
+                return await heartbeats() > since + 4
+
+            await eventually(far_beyond_the_lease)
+            job = await other.job(handle.id)
+            assert (job.state, job.attempt) == ("running", 1)
+            proxy.cut()
+            gate.set()
+            assert await other.handle(handle.id).result(timeout=60) == "kept"
