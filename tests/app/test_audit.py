@@ -24,6 +24,7 @@ from holdfast.client.search import Filter
 from holdfast.client.timeseries import Timeseries
 from holdfast.flows.service import Flows
 from holdfast.http import tokens
+from holdfast.http.operator_writes import OperatorWrites
 from holdfast.observe import actors
 from holdfast.observe.actors import Actor, acting
 from holdfast.schedules.service import Schedules
@@ -87,6 +88,7 @@ def test_every_service_of_an_app_is_known_here(make_app):
 
 
 def test_every_action_has_its_own_name():
+    assert audited.ACTIONS["store.write"].startswith(OperatorWrites.__module__)  # in a server alone
     assert sorted(audited.ACTIONS) == [
         "audit.undo", "bulk.change", "bulk.move", "bulk.purge", "bulk.recover", "bulk.retry_dead", "cancel", "clone",
         "config.set", "config.unset", "delete", "edit", "flow.cancel", "flow.retry", "mark_failed", "pause", "resume",
