@@ -23,7 +23,7 @@ CALLED = {
     Config: "app.config.",
     Context: "ctx.",
     Flow: "flow.",
-    FlowHandle: "handle.",
+    FlowHandle: "flow_handle.",
     Flows: "app.flows.",
     Handle: "handle.",
     Holdfast: "app.",

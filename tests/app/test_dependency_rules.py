@@ -84,7 +84,7 @@ def test_a_dependency_that_no_worker_could_make_is_refused_at_registration(app, 
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
-        (positional, r"positional\(\): make 'mailer' keyword-only, as in \(…, \*, mailer=Depends\(get_mailer\)\)"),
+        (positional, r"parameter 'mailer' .* not keyword-only; declare it as \(…, \*, mailer=Depends\(get_mailer\)\)"),
         (annotated, r"make the dependency the default of 'mailer', as in mailer: … = Depends\(…\)"),
     ],
 )

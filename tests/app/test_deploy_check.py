@@ -110,8 +110,8 @@ async def test_a_job_that_takes_results_is_checked_as_far_as_these_exist(url, ch
     assert await refused(same) == []
     assert await refused(open_type) == []  # the result may be text by then
     for fn, text in [
-        (known_type, "parameter 'first' of known_type() does not fit: Expected `str`, got `int`"),
-        (other_argument, "parameter 'third' of other_argument() does not fit: Expected `str`, got `int`"),
+        (known_type, "parameter 'first' of known_type() is invalid: Expected `str`, got `int`"),
+        (other_argument, "parameter 'third' of other_argument() is invalid: Expected `str`, got `int`"),
         (without_edge, "without_edge() got an unexpected keyword argument 'second'"),
         (one_more, "one_more() missing 1 required argument: 'fourth'"),
     ]:

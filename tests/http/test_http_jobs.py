@@ -57,7 +57,7 @@ async def test_a_job_of_a_limited_task_has_its_limit_key(http, app):
     taken, refused = (await http("POST", "/v1/jobs/batch", {"jobs": batch})).json["jobs"]
     assert (await http("GET", f"/v1/jobs/{taken['id']}")).json["limits"] == [{"name": "send", "key": "1"}]
     assert refused["status"] == 422
-    assert "parameter 'customer' of send() does not fit" in refused["problem"]["detail"]
+    assert "parameter 'customer' of send() is invalid" in refused["problem"]["detail"]
 
 
 async def test_the_same_key_and_body_return_the_same_job(http):

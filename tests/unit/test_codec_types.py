@@ -418,7 +418,7 @@ def test_a_result_that_json_has_no_form_for_is_refused_by_the_name_of_the_task()
 def test_a_result_that_does_not_fit_says_so_when_it_is_read():
     def task() -> int: ...
 
-    with pytest.raises(InvalidJob, match=r"the result of task\(\) does not fit: Expected `int`, got `str`"):
+    with pytest.raises(InvalidJob, match=r"the result of task\(\) is invalid: Expected `int`, got `str`"):
         Returns(task).decode(b'"x"')
 
 

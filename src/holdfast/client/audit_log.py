@@ -265,8 +265,16 @@ async def _only_added(store: Store, write: RecordWrite) -> Sequence[Any]:
     if before is not None and before.outcome is not None and kept is not None and kept.value != write.value:
         raise ConfigError(FINAL)
     entry = None if write.value is None else decoded(write.value)
-    if entry is None or (before is not None and before.actor != entry.actor):
-        raise InvalidJob("an entry of the audit log was not written: it cannot be decoded, or is of another actor")
+    if entry is None:
+        raise InvalidJob(
+            f"entry {write.name!r} of the audit log was not written: it cannot be decoded; use the same version of"
+            " Holdfast as the server"
+        )
+    if before is not None and before.actor != entry.actor:
+        raise InvalidJob(
+            f"entry {write.name!r} of the audit log was not written: a stored entry of another actor has this name; add"
+            " a new entry with another name"
+        )
     return ()
 
 

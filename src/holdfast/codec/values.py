@@ -148,7 +148,7 @@ def read(decode: Callable[[bytes], Any], data: bytes, what: str) -> Any:
         raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING} levels; make it flatter") from None
     except Exception as error:
         if isinstance(error, msgspec.ValidationError) or not isinstance(error, msgspec.DecodeError | UnicodeError):
-            raise InvalidJob(f"{what} does not fit: {error}") from error
+            raise InvalidJob(f"{what} is invalid: {error}") from error
         hint = ", perhaps a lone surrogate" if b"\\ud" in bytes(data).lower() else ""
         raise InvalidJob(f"{what} is not usable JSON: {error}{hint}") from error
 

@@ -98,7 +98,10 @@ def dependencies_of(
     parameters, label = inspect.signature(fn).parameters, f"{name_of(fn)}()"
     for name, default in declared.items():
         if parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY:
-            raise ConfigError(f"{label}: make {name!r} keyword-only, as in (…, *, {name}={default!r})")
+            raise ConfigError(
+                f"{label}: parameter {name!r} has a dependency as its default but is not keyword-only; declare it as"
+                f" (…, *, {name}={default!r})"
+            )
     found = Dependencies(declared, overrides)
     if batch and found.takes_context:
         taking = next(provider.label for provider in found.needs.values() if provider.takes_context)

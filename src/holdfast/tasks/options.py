@@ -236,7 +236,8 @@ class Options(msgspec.Struct, frozen=True):
             )
         if self.replace and (self.on_success is not None or self.on_dead is not None):
             raise InvalidJob(
-                "replace= and debounce= cannot be used with on_success= and on_dead=: leave out one of the two"
+                "replace= and debounce= cannot be used with on_success= or on_dead=: leave out replace= and debounce=,"
+                " or leave out on_success= and on_dead="
             )
         if self.debounce_max is not None and self.debounce_max < self.delay:
             raise InvalidJob(

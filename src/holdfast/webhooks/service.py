@@ -187,8 +187,8 @@ class Feed:
             return
         if len(self._sending) >= MAX_PENDING:
             logger.error(
-                "webhooks for job %s were not sent: %d other jobs already wait to store theirs (the maximum);"
-                " check the store",
+                "webhooks for job %s were not sent: the webhooks of %d other jobs, the maximum, still wait to be"
+                " stored; check whether the store answers",
                 event.job_id,
                 MAX_PENDING,
             )

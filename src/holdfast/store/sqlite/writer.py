@@ -164,8 +164,9 @@ class Writer:
             ) from error
         except StoreUnavailable as error:
             raise OutcomeUnknown(
-                f"{self.path}: the last write was committed, but the file or its log could not be examined afterwards"
-                f" ({error.__cause__}). Correct this error, then look for the write: if files were replaced, it is lost"
+                f"{self.path}: the last write may be lost. SQLite committed it, but the file or its log could not be"
+                f" examined afterwards ({error.__cause__}), and may have been replaced. Correct this error, then check"
+                " whether the store has the write"
             ) from error
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[Step], T]) -> tuple[T, set[str]]:
