@@ -225,7 +225,12 @@ class Writer:
                     return False
             except Exception as error:  # noqa: BLE001  # drivers raise errors of any type
                 name = type(error).__name__
-                logger.debug("%s: handing a batch to another process failed: %s: %s", self._bucket, name, error)
+                logger.debug(
+                    "%s: no answer to a write that is handed to another process; it is repeated: %s: %s",
+                    self._bucket,
+                    name,
+                    error,
+                )
                 unsure = True
             else:
                 return True
