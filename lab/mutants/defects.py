@@ -467,6 +467,11 @@ DEFECTS = (
         "tests/bucket/test_bucket_ended.py -k wrong_clock",
     ),
     Defect(
+        "", "a heartbeat under way replaces a newer description of its worker", "client/heartbeat.py",
+        "        await self._answered.wait()\n", "",
+        "tests/unit/test_heartbeat.py -k new_description",
+    ),
+    Defect(
         "L", "a heartbeat on Redis is repeated on a connection that does not answer", "store/redis/store.py",
         "            link.drop()  #", "            pass  #",
         "tests/redis/test_redis_trouble.py -k silent_connection",

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 
+import msgspec
 import pytest
 
 from holdfast import StoreUnavailable
@@ -326,3 +327,39 @@ async def test_the_store_is_closed_after_a_request_that_was_cancelled_has_ended(
     await eventually(began.is_set)
     await one.stopped()
     assert (at_end, store.opened) == ([1], 0)
+
+
+async def test_a_new_description_is_stored_after_a_heartbeat_that_is_under_way_with_the_old_one():
+    stored, reported, served = [], Reported(), threading.Event()
+
+    class Slow(MemoryStore):
+        """Its second heartbeat is answered only when the test allows it."""
+
+        async def heartbeat(self, holders):
+            self.begun = getattr(self, "begun", 0) + 1
+            if self.begun == 2:
+                second.set()
+                await allowed.wait()
+            stored.append(holders[0].state)
+            return await super().heartbeat(holders)
+
+    async def serve(_):
+        if served.is_set():
+            return
+        one.soon()
+        await second.wait()
+        one.holder = msgspec.structs.replace(one.holder, state="quiet")
+        sending = asyncio.ensure_future(one.send_now())
+        await asyncio.sleep(0)
+        allowed.set()
+        await sending
+        served.set()
+
+    second, allowed = asyncio.Event(), asyncio.Event()
+    outages = Outages(SystemClock())
+    holder = build.holder("ann", 30.0)
+    one = Heartbeat(Slow(), holder, frozenset, reported.after, reported.failed, outages=outages, serve=serve)
+    one.start()
+    await eventually(served.is_set)
+    await one.stopped()
+    assert stored[:3] == ["active", "active", "quiet"]

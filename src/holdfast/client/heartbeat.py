@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from ..core.errors import StoreUnavailable
 from ..core.operations import HeartbeatReply, Holder
 from ..observe.outages import Outages
@@ -47,6 +49,8 @@ class Heartbeat:
         self._store = store
         self.holder = self.sent = holder
         """`sent`: with the last measured CPU and memory."""
+        self._answered = asyncio.Event()
+        self._answered.set()
         self._serve = serve
         self._serving: asyncio.Task[None] | None = None
         self._serve_again = False
@@ -123,8 +127,12 @@ class Heartbeat:
                     await self._answer(self._store.open())
                     opened = True
                 known = self._before()
-                self.sent = usage.measured(self.holder)
-                (heartbeat,) = await self._answer(self._store.heartbeat([self.sent]))
+                self._answered.clear()
+                try:
+                    self.sent = usage.measured(self.holder)
+                    (heartbeat,) = await self._answer(self._store.heartbeat([self.sent]))
+                finally:
+                    self._answered.set()
             except Exception as error:  # noqa: BLE001  # no error may stop the heartbeat while there are claims
                 self._failed()
                 self._outages.failed("heartbeat", error)
@@ -142,6 +150,11 @@ class Heartbeat:
             await asyncio.wait([serving], timeout=SERVE_SECONDS)  # it still uses the store
         if opened:
             await self._store.close()
+
+    async def send_now(self) -> None:
+        """Store the new description of the holder, after a heartbeat that is under way with the old one."""
+        await self._answered.wait()
+        await self._store.heartbeat([replace(self.holder, cpu=self.sent.cpu, memory=self.sent.memory)])
 
     def _begin_serving(self) -> None:
         if self._serve is None:

@@ -100,8 +100,7 @@ class RemoteControl:
                 try:
                     if reply.error is None and reply.action != "stacks":
                         with suppress(Exception):  # a reader of the answer sees the new state; else after a heartbeat
-                            sent = self.heartbeat.sent
-                            await store.heartbeat([replace(self._leases.holder, cpu=sent.cpu, memory=sent.memory)])
+                            await self.heartbeat.send_now()
                     await self._answer(store)
                 finally:  # also if the store was too slow, which cancels this
                     then()
