@@ -50,8 +50,7 @@ const KEYS = [
 const REFRESH_EVERY = 5000; // milliseconds between refreshes if nothing changes
 const IDLE_REQUEST = 2400; // milliseconds for each request of a refresh if nothing changes: at most 25 a minute
 const IDLE_SHARE = 0.01; // of the time at most waits for refreshes and draws them if nothing changes
-const MAX_IDLE = 60000; // milliseconds between refreshes if nothing changes, however long they take
-const MAX_INTERVAL = 30000; // milliseconds between refreshes otherwise, however long they take
+const MAX_INTERVAL = 30000; // milliseconds between refreshes, however long they take
 const REDRAW_EVERY = 1000; // milliseconds between redraws that only update ages
 const REDRAW_SHARE = 0.004; // of the time at most is spent on these; layout and paint take as long again
 const MIN_INTERVAL = 900; // minimum milliseconds between two refreshes
@@ -279,7 +278,7 @@ function tick() {
   const interval = Math.max(MIN_INTERVAL, took);
   const wanted = shell.page.every || REFRESH_EVERY;
   const spent = (shell.took + shell.drawTook) / IDLE_SHARE;
-  const sparing = Math.min(Math.max(shell.asked * IDLE_REQUEST, spent), MAX_IDLE);
+  const sparing = Math.min(Math.max(shell.asked * IDLE_REQUEST, spent), MAX_INTERVAL);
   const idle = shell.page.busy ? wanted : Math.max(wanted, sparing);
   const every = shell.live ? idle : Math.min(wanted, REFRESH_EVERY);
   if (!shell.refreshing && ((shell.dirty && since > interval) || since > Math.max(every, took))) refresh();
