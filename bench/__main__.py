@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import compileall
 import importlib
 import sys
 import tempfile
@@ -100,6 +101,8 @@ def measure(options: argparse.Namespace, arguments: list[str], bench: Any, durab
     chosen = [one for one in bench.scenarios(scale) if not options.only or options.only in one.name]
     folder = options.dir or ROOT / "bench" / ".work"
     folder.mkdir(parents=True, exist_ok=True)
+    # As pip does when it installs: else, with PYTHONDONTWRITEBYTECODE, each process compiles the package again.
+    compileall.compile_dir(ROOT / "src", quiet=1)
     run = {
         "store": options.command,
         "date": options.date or datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
