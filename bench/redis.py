@@ -32,8 +32,8 @@ ASYNC = ("SAQ", "arq", "taskiq (streams, results)", "streaq")
 PLAIN = ("Dramatiq", "Huey", "RQ", "Celery")
 """Those that run plain functions and enqueue with a blocking call."""
 IDLE = ("taskiq (streams, results)", "Huey")
-LATENCY = ("SAQ", "taskiq (streams, results)", "Huey")
-"""The quickest of those that wait for a notification."""
+LATENCY = ("SAQ", "taskiq (streams, results)", "Dramatiq", "Huey", "RQ", "Celery")
+"""The quickest of those that wait for a notification, and those of the comparison in the repository's README."""
 FLOWS = ("RQ", "Celery")
 SLOW = {"RQ": 5, "arq": 2, "streaq": 2, "Celery": 2}
 """By how much fewer jobs they are given."""

@@ -22,7 +22,7 @@ class Scale:
     seconds: float
     """Seconds of a rate that is not of a fixed number of jobs."""
     idle: float
-    """Seconds over which an idle worker is watched; half of them for a peer."""
+    """Seconds over which an idle worker is watched, as long as the slowest of its repeated work; half of them for a peer."""
     depths: tuple[int, ...]
     depth_rounds: int
     """Rounds of 1,000 jobs claimed and settled at each depth."""
@@ -43,7 +43,7 @@ FULL = Scale(
     latency=12,
     latency_peers=6,
     seconds=6.0,
-    idle=15.0,
+    idle=30.0,
     depths=(1_000, 100_000, 1_000_000),
     depth_rounds=20,
     imports=7,
