@@ -11,7 +11,7 @@ from .process import Child
 from .scenario import Values
 
 IDLE_AFTER = 12.0
-"""Seconds after its first job at which a worker counts as idle: it has started, and its first look at everything is over."""
+"""Seconds after its first job at which a worker counts as idle: its first look at everything is over."""
 MEMORY, CPU, WAKE_UPS = "idle worker, memory (PSS)", "idle worker, CPU", "idle worker, wake-ups"
 TRANSACTIONS, COMMANDS, SCRIPTS = "idle worker, transactions", "idle worker, commands", "idle worker, scripts"
 

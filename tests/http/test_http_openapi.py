@@ -108,6 +108,7 @@ async def test_fuzzing_finds_no_5xx_and_no_undocumented_response(app, token, tmp
         return await real(*args, wait=min(wait, 0.02), **rest)  # else fuzzing takes minutes
 
     monkeypatch.setattr(claims, "claim_for", soon)
+
     async def not_any_more(call, role):
         return False
 
