@@ -22,7 +22,7 @@ class Scale:
     seconds: float
     """Seconds of a rate that is not of a fixed number of jobs."""
     idle: float
-    """Seconds over which an idle worker is watched, as long as its rarest repeated work takes; half of them for a peer."""
+    """Seconds over which an idle worker is watched, longer than its rarest repeated work; half of them for a peer."""
     depths: tuple[int, ...]
     depth_rounds: int
     """Rounds of 1,000 jobs claimed and settled at each depth."""
