@@ -152,7 +152,7 @@ class Heartbeat:
             await self._store.close()
 
     async def send_now(self) -> None:
-        """Store the new description of the holder, after a heartbeat that is under way with the old one."""
+        """Store the new description of the holder, after an active request with the old one."""
         await self._answered.wait()
         await self._store.heartbeat([replace(self.holder, cpu=self.sent.cpu, memory=self.sent.memory)])
 
