@@ -60,7 +60,7 @@ def test_a_socket_has_a_path():
         ("redis+cluster://h/1", "database 0"),
         ("unix://", "socket"),
         ("redis://h?fsync=1", "unknown parameter fsync"),
-        ("rediss://h?verify=perhaps", "verify must be"),
+        ("rediss://h?verify=perhaps", r"\?verify= must be"),
         ("redis+magic://h", "no store for"),
     ],
 )

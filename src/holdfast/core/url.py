@@ -51,7 +51,7 @@ class Url(msgspec.Struct, frozen=True):
         """Whether the server's certificate is verified: ?verify=, `yes` by default."""
         verify = self.options.get("verify", "yes")
         if verify not in ("yes", "no"):
-            raise self.wrong("verify must be yes or no")
+            raise self.wrong("?verify= must be yes or no")
         return verify == "yes"
 
     def timeout(self, default: float) -> float:
@@ -61,7 +61,7 @@ class Url(msgspec.Struct, frozen=True):
         except ValueError:
             timeout = 0.0
         if not 0 < timeout < 1e6:
-            raise self.wrong("timeout must be a number of seconds above 0 and below 1000000")
+            raise self.wrong("?timeout= must be a number of seconds above 0 and below 1000000")
         return timeout
 
     def refuse_unknown(self, known: Collection[str], suggested: Collection[str] | None = None) -> None:

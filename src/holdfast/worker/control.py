@@ -111,7 +111,8 @@ class RemoteControl:
             try:
                 await store.put_record(CONTROL_REPLY, name, answer)
             except (ConfigError, InvalidJob) as error:  # now and later: it must not keep back the other answers
-                logger.warning("control request %s was applied, but the store refused the answer: %s", name, error)
+                text = "worker %s applied the control request %s, but the store refused its answer: %s"
+                logger.warning(text, self._leases.holder.id, name, error)
             del self._unsent[name]
 
     def _apply(self, value: bytes) -> tuple[ControlReply, Callable[[], None]]:

@@ -115,9 +115,9 @@ class Writer:
                     elif tried or handed:
                         self._lost_at, lost = self._time(), True
                     elif self._time() - self._at_head > BEHIND * self._trip:
-                        await patiently(self._catch_up)
+                        await self._patiently(self._catch_up)
                     tried = True  # one loss is no race: another process wrote since the last read
-                await patiently(self._log.trust)
+                await self._patiently(self._log.trust)
                 self._log.still(replica)  # else the outcome is of a dropped replica
             except Stale:
                 await self._join_again(batched, replica)
@@ -152,7 +152,7 @@ class Writer:
     async def _join_again(self, batched: Batched, stale: Replica) -> None:
         """This process fell behind: join the log at its newest snapshot, and check whether the batch was applied."""
         logger.warning(FELL_BEHIND, self._bucket)
-        await patiently(lambda: self._log.join(stale))
+        await self._patiently(lambda: self._log.join(stale))
         if self._outcome() is not None:
             return
         last = self._log.replica.writers.get(self.name)
@@ -182,7 +182,7 @@ class Writer:
             mine = read or Read(decode(log_key(number), data, Entry), data)
             self._winning = True
             try:
-                await patiently(lambda: self._log.won(replica, number, mine, first_put))
+                await self._patiently(lambda: self._log.won(replica, number, mine, first_put))
             finally:
                 self._winning = False
             self._at_head = self._time()
@@ -204,11 +204,11 @@ class Writer:
                 name = type(error).__name__
                 logger.debug("%s: log entry %s is not confirmed, reading it: %s: %s", self._bucket, number, name, error)
             # "Exists" may be our own put, answered late, or a conflict that created nothing: read it.
-            read = await patiently(lambda: self._log.read(number))
+            read = await self._patiently(lambda: self._log.read(number))
             if read is not None:
                 return read
             # Missing: put the same bytes again, once it is certain that no entry was deleted here.
-            await patiently(lambda: self._log.verify(replica, number))
+            await self._patiently(lambda: self._log.verify(replica, number))
             await asyncio.sleep(pause)
         raise AssertionError
 
@@ -226,8 +226,10 @@ class Writer:
             except Exception as error:  # noqa: BLE001  # drivers raise errors of any type
                 name = type(error).__name__
                 logger.debug(
-                    "%s: no answer to a write that is handed to another process; it is repeated: %s: %s",
+                    "%s: the write of %s, a batch for another process to add to the log, was not answered; repeating"
+                    " it: %s: %s",
                     self._bucket,
+                    inbox_key(batched),
                     name,
                     error,
                 )
@@ -244,7 +246,7 @@ class Writer:
         moved = self._time()
         while True:
             before = self._log.replica.position
-            await patiently(self._catch_up)
+            await self._patiently(self._catch_up)
             if self._outcome() is not None:
                 return True
             if self._log.replica.position != before:
@@ -318,21 +320,21 @@ class Writer:
             name = type(error).__name__
             logger.debug("%s: batches of other processes cannot be listed: %s: %s", self._bucket, name, error)
 
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Repeat requests that change nothing until the bucket answers."""
+        for pause in pauses():
+            try:
+                return await work()
+            except (Stale, TooNew):
+                raise
+            except Exception as error:  # noqa: BLE001  # drivers raise errors of any type
+                name = type(error).__name__
+                logger.debug("%s: a request failed and is repeated: %s: %s", self._bucket, name, error)
+                await asyncio.sleep(pause)
+        raise AssertionError
+
 
 def pauses() -> Iterator[float]:
     yield from PAUSES
     while True:
         yield PAUSES[-1]
-
-
-async def patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Repeat requests that change nothing until the bucket answers."""
-    for pause in pauses():
-        try:
-            return await work()
-        except (Stale, TooNew):
-            raise
-        except Exception as error:  # noqa: BLE001  # drivers raise errors of any type
-            logger.debug("a request to the bucket failed, retrying: %s: %s", type(error).__name__, error)
-            await asyncio.sleep(pause)
-    raise AssertionError

@@ -24,7 +24,8 @@ Run = Callable[[Callable[[Link], Awaitable[Any]]], Awaitable[Any]]
 class Generations:
     """Rotates the generations in the background, one step at a time, without delaying callers."""
 
-    def __init__(self, say: Callable[[str], str], run: Run) -> None:
+    def __init__(self, shown: str, say: Callable[[str], str], run: Run) -> None:
+        self._shown = shown
         self._rotate_statement, self._retire_statement = say(sql.ROTATE), say(sql.RETIRE)
         self._run = run
         self._rotating: asyncio.Task[None] | None = None
@@ -48,7 +49,11 @@ class Generations:
                 pass
             await asyncio.sleep(ROTATION_PAUSE)
         except Exception as error:  # noqa: BLE001  # claims continue, only slower; the next one starts it again
-            logger.debug("dead rows slow down claims; the switch to a new table of jobs failed, retrying: %s", error)
+            logger.debug(
+                "%s: dead rows slow down claims; the switch to a new table of jobs failed, retrying: %s",
+                self._shown,
+                error,
+            )
         finally:
             self._rotating = None
 

@@ -83,8 +83,8 @@ class PostgresStore:
             from .signal import RedisSignal
 
             self._signal = source = RedisSignal(self.address.signal, self.address.channel)
-        self._listeners = Listeners(source)
-        self._generations = Generations(self._say, self._run)
+        self._listeners = Listeners(source, self.address.shown)
+        self._generations = Generations(self.address.shown, self._say, self._run)
         if plain and not (self.address.shared or self._signal):
             self._blocking = BlockingConnection(
                 lambda: connect_blocking(self.address, self._insert_statement), STATEMENT_TIMEOUT
@@ -241,7 +241,8 @@ class PostgresStore:
             try:
                 answers.asks = (await self._call(Batch(asks=batch.asks)))[0].asks
             except HoldfastError as error:
-                logger.debug("a claim failed after its batch was written; workers will claim again: %s", error)
+                text = "%s: a claim failed after its batch was written; workers will claim again: %s"
+                logger.debug(text, self.address.shown, error)
         return answers
 
     async def _call(self, batch: Batch) -> tuple[Answers, bool]:

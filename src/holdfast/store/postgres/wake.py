@@ -75,8 +75,9 @@ class HintSource(Protocol):
 class Listeners:
     """All listeners of one store object, and the source of hints that notifies them."""
 
-    def __init__(self, source: HintSource) -> None:
+    def __init__(self, source: HintSource, shown: str) -> None:
         self._source = source
+        self._shown = shown
         self._loop = asyncio.get_running_loop()
         self._by_name: dict[str, set[LocalListener]] = {}
         self._all: dict[LocalListener, Wanted] = {}
@@ -171,7 +172,8 @@ class Listeners:
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001  # hints are optional: polling continues
-                logger.debug("listening for notifications failed; workers poll until it works again: %s", error)
+                text = "%s: listening for notifications failed; workers poll until it works again: %s"
+                logger.debug(text, self._shown, error)
             was_ready, self._ready = self._ready, False
             faults = 0 if was_ready else faults + 1
             await asyncio.sleep(PAUSES[min(faults, len(PAUSES) - 1)])
