@@ -233,7 +233,7 @@ class _ByName:
         values = self._shape.bind(args, kwargs)
         whole = {name: value for name, value in values.items() if not any(holes_in(value))}
         self._check(whole)
-        return write({**opened(values), **whole}, self._what, self._dump)
+        return write({**opened(values, self._what), **whole}, self._what, self._dump)
 
     def decode(self, payload: bytes) -> Call:
         if self._read is None:
@@ -287,7 +287,7 @@ class _Whole:
 
     def encode_open(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         values = self._shape.bind(args, kwargs)
-        return write(opened(values.get(self._parameter.name)), self._what)
+        return write(opened(values.get(self._parameter.name), self._what), self._what)
 
     def decode(self, payload: bytes) -> Call:
         _object(payload, self._what)
@@ -308,7 +308,8 @@ class _Unsigned:
         return encode_untyped(args, kwargs, task=self._label)
 
     def encode_open(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        return self.encode(tuple(opened(args)), opened(kwargs))
+        what = f"the payload of {self._label}"
+        return self.encode(tuple(opened(args, what)), opened(kwargs, what))
 
     def decode(self, payload: bytes) -> Call:
         what = f"the payload of {self._label}"

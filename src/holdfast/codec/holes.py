@@ -34,18 +34,22 @@ def holes_in(value: Any) -> Iterator[Hole]:
             yield from holes_in(each)
 
 
-def opened(value: Any) -> Any:
-    """A value with its placeholders as JSON; a dict of the user that looks like one is rejected."""
+def opened(value: Any, what: str) -> Any:
+    """A value with its placeholders as JSON; a dict of the user that looks like one is rejected.
+
+    `what`: a description of the value, for the error.
+    """
     if isinstance(value, Hole):
         return {MARK: value.number}
     if isinstance(value, dict):
         if MARK in value:
             raise InvalidJob(
-                f"a dict with the key {MARK!r} cannot be passed together with results of other jobs: rename the key"
+                f"{what} cannot contain a dict with the key {MARK!r} together with results of other jobs: rename the"
+                " key"
             )
-        return {key: opened(each) for key, each in cast("dict[Any, Any]", value).items()}
+        return {key: opened(each, what) for key, each in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
-        return [opened(each) for each in cast("list[Any]", value)]
+        return [opened(each, what) for each in cast("list[Any]", value)]
     return value
 
 

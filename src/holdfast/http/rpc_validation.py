@@ -94,7 +94,7 @@ def check_record(kind: str, name: str, value: bytes | None, expect: int | None, 
     if value is not None:
         _check_size(name, value, max_payload)
     if expect is not None:
-        _check_number(name, "version", expect)
+        _check_number(name, "version", expect, of="record")
 
 
 def check_kinds(kinds: Sequence[str]) -> None:
@@ -105,7 +105,7 @@ def check_kinds(kinds: Sequence[str]) -> None:
 
 
 def _check_since(since: int) -> None:
-    _check_number("stats_by_minute", "since", since, least=-INT64 + 1)
+    _check_number("stats_by_minute", "since", since, least=-INT64 + 1, of="call")
 
 
 def _check_ids(ids: Sequence[str]) -> None:
@@ -140,7 +140,7 @@ def _check_find(where: Where, cursor: str | None, limit: int) -> None:
         if text is not None:
             checked_text(text, "a part of a filter", MAX_RPC_NAME_LENGTH)
     if where.finished_before is not None:
-        _check_number("a filter", "finished_before", where.finished_before, least=-INT64 + 1)
+        _check_number("find", "finished_before", where.finished_before, least=-INT64 + 1, of="call")
 
 
 def _check_transitions(since: str | None, limit: int) -> None:
@@ -351,7 +351,7 @@ def _check_line(id: str, line: Attempt) -> None:
 def _check_ask(ask: Ask) -> None:
     check_holders([ask.holder])
     _check_names(ask.queues, ask.tasks or ())
-    _check_number(ask.holder.id, "token", ask.token)
+    _check_number(ask.holder.id, "token", ask.token, of="holder")
     if not 0 <= ask.limit <= 10 * PAGE_LIMIT:
         raise InvalidJob(f"a claim request must ask for 0 to {10 * PAGE_LIMIT} jobs, not {ask.limit}")
 
@@ -379,9 +379,11 @@ def _check_claim(id: str, seq: int, fence: int, token: int) -> str:
     return id
 
 
-def _check_number(id: str, name: str, number: int, maximum: int = INT64, *, least: int = 0) -> None:
+def _check_number(id: str, name: str, number: int, maximum: int = INT64, *, least: int = 0, of: str = "job") -> None:
     if not least <= number < maximum:
-        raise InvalidJob(f"{id!r:.200}: {name} must be from {least} to {maximum - 1}, not {number!s:.50}")
+        raise InvalidJob(
+            f"{of} {id!r:.200}: {name} must be from {least} to {maximum - 1}, not {number!s:.50}; {ADVICE}"
+        )
 
 
 def _check_waiting_for(id: str, waiting_for: Waiting | None) -> None:

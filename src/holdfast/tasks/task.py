@@ -206,7 +206,8 @@ class Task(Generic[P, R]):
                 " codec=, or pass plain values"
             )
         self.arguments.refuse_injected(kwargs)
-        return self._bytes(self.codec.dumps((tuple(opened(args)), opened(kwargs))))
+        what = f"the payload of {self.name}()"
+        return self._bytes(self.codec.dumps((tuple(opened(args, what)), opened(kwargs, what))))
 
     def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self.codec is not None:
