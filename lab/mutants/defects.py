@@ -731,7 +731,7 @@ DEFECTS = (
     Defect(
         "N", "an end is not recorded with its commit", "store/reference/jobs.py",
         "        if end.record_end:\n            self._record_ended(record)\n", "",
-        seeds=400,
+        MEMORY + "TestRecordedEnds",
     ),
     Defect(
         "N", "SQLite does not record ends in bulk", "store/sqlite/settle.py",
