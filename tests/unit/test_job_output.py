@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.worker.processes.output import OutputWriter, RingBuffer
@@ -18,6 +19,24 @@ def test_a_notification_keeps_the_newest_and_says_where_they_begin():
     assert ring.take() is None
     ring.put(b"x" * 25)
     assert ring.take() == (13 + 15, b"x" * 10)
+
+
+def test_what_a_signal_handler_or_finalizer_prints_meanwhile_comes_after_it():
+    """It would wait for its own thread, for ever."""
+    ring = RingBuffer(100)
+
+    class Piece(bytes):
+        """Its length is asked for while the buffer is in use, as a finalizer may run then."""
+
+        def __len__(self):
+            ring.put(b"-late")
+            return super().__len__()
+
+    printing = threading.Thread(target=ring.put, args=(Piece(b"early"),), daemon=True)
+    printing.start()
+    printing.join(5)
+    assert not printing.is_alive()
+    assert ring.take() == (0, b"early-late")
 
 
 class Sink:

@@ -27,42 +27,65 @@ WriteNote = Callable[..., Awaitable[bool]]
 
 
 class RingBuffer:
-    """The newest `limit` bytes that have not been written yet. Thread-safe."""
+    """The newest `limit` bytes that have not been written yet. Thread-safe.
+
+    A signal handler or a finalizer may print while its thread is in one of the methods: the lock is reentrant, and what
+    it prints waits in `_new` until that method is done.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._new: deque[bytes] = deque()
+        self._entered = False
+        """Whether a method changes the fields below."""
         self._pieces: deque[bytes] = deque()
         self._size = 0
         self._at = 0
 
     def __bool__(self) -> bool:
-        return bool(self._pieces)
+        return bool(self._pieces or self._new)
 
     def put(self, data: bytes) -> bool:
         """Add output; True if the buffer was empty before."""
         with self._lock:
+            self._new.append(data)
+            if self._entered:
+                return False
             first = not self._pieces
-            self._pieces.append(data)
-            self._size += len(data)
-            while self._size > self._limit and len(self._pieces) > 1:
-                gone = len(self._pieces.popleft())
-                self._size -= gone
-                self._at += gone
-            if self._size > self._limit:
-                rest = self._pieces[0][-self._limit :]
-                self._at += self._size - len(rest)
-                self._pieces[0], self._size = rest, len(rest)
+            self._add_new()
             return first
+
+    def _add_new(self) -> None:
+        self._entered = True
+        try:
+            while self._new:
+                self._pieces.append(self._new.popleft())
+                self._size += len(self._pieces[-1])
+                while self._size > self._limit and len(self._pieces) > 1:
+                    gone = len(self._pieces.popleft())
+                    self._size -= gone
+                    self._at += gone
+                if self._size > self._limit:
+                    rest = self._pieces[0][-self._limit :]
+                    self._at += self._size - len(rest)
+                    self._pieces[0], self._size = rest, len(rest)
+        finally:  # the handler may have raised
+            self._entered = False
 
     def take(self) -> tuple[int, bytes] | None:
         """Remove and return everything, with its position in the output; None if empty."""
         with self._lock:
+            self._add_new()
             if not self._pieces:
                 return None
-            at, data = self._at, b"".join(self._pieces)
-            self._pieces.clear()
-            self._at, self._size = at + self._size, 0
+            self._entered = True
+            try:
+                at, data = self._at, b"".join(self._pieces)
+                self._pieces.clear()
+                self._at, self._size = at + self._size, 0
+            finally:
+                self._entered = False
             return at, data
 
 
