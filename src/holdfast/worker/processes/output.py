@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from ...core.errors import HoldfastError
+from ...core.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
 from ...core.operations import Output
 from ...tasks.claim_notes import on_loop
 
@@ -22,7 +22,9 @@ logger = logging.getLogger("holdfast")
 OUTPUT_PAUSE = 0.2
 """Seconds from the first output that is not written yet until it is: that of a short run is written with its end."""
 WRITE_TRIES = 3
-"""Attempts to write one piece of output; after that the piece is lost."""
+"""Attempts to write one piece of output that the store refuses, or after the run; after that the piece is lost."""
+LONGEST_OUTPUT_PAUSE = 1.0
+"""Seconds between two attempts, at most."""
 WriteNote = Callable[..., Awaitable[bool]]
 
 
@@ -104,6 +106,8 @@ class OutputWriter:
         self._writing: asyncio.Task[None] | None = None
         self._unanswered: list[Output] = []
         """Taken from the buffer, and perhaps not stored yet."""
+        self._finishing = False
+        """The run has ended, and waits for its output to be written."""
         self._ended = False
         """Nothing is written any more: the run or its claim has ended."""
 
@@ -134,21 +138,22 @@ class OutputWriter:
             self._later()
 
     async def _put(self, **note: Any) -> None:
-        for number in range(WRITE_TRIES):
+        """Write a note. While the job runs, it is repeated until the store answers, and newer output waits."""
+        tries = 0
+        while not self._ended:
             try:
                 if not await self._write_note(**note):
                     self._ended = True
             except HoldfastError as error:
-                if self._ended:
+                tries += 1
+                away = isinstance(error, StoreUnavailable | OutcomeUnknown) and not self._finishing
+                lost = tries >= WRITE_TRIES and not away
+                if not self._ended and (lost or tries == 1):
+                    what = "this part is lost" if lost else "it is repeated"
+                    logger.warning("job %s: writing its output to the store failed, %s: %s", self._job, what, error)
+                if lost:
                     return
-                logger.warning(
-                    "job %s: writing its output to the store failed (try %d of %d; then this part is lost): %s",
-                    self._job,
-                    number + 1,
-                    WRITE_TRIES,
-                    error,
-                )
-                await asyncio.sleep(OUTPUT_PAUSE * (number + 1))
+                await asyncio.sleep(min(OUTPUT_PAUSE * tries, LONGEST_OUTPUT_PAUSE))
             else:
                 return
 
@@ -172,6 +177,7 @@ class OutputWriter:
 
     async def finish(self, **also: Any) -> None:
         """Write the rest now, together with the fields of `also`."""
+        self._finishing = True
         if self._timer is not None:
             self._timer.cancel()
         if self._writing is not None:
