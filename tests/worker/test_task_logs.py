@@ -156,6 +156,25 @@ async def test_a_handler_of_logging_does_not_store_a_record_twice(app):
     assert await texts(handle) == ["once"]
 
 
+async def test_a_record_whose_text_cannot_be_made_harms_no_job(app):
+    class Broken:
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    @app.task
+    async def speak() -> str:
+        with logger("library", propagate=False, handlers=[logging.NullHandler()]) as library:
+            library.warning(Broken())
+            library.warning("%d", "text")
+            library.warning("%s", Broken())
+        return "done"
+
+    handle = await speak.enqueue()
+    await work_off(app)
+    assert await handle.result() == "done"
+    assert await texts(handle) == ["(a message of type Broken, whose text cannot be shown)", "%d", "%s"]
+
+
 async def test_levels_below_the_stored_one_are_not_stored(make_app):
     app = make_app(task_log_level="warning")
 
