@@ -242,6 +242,31 @@ async def test_what_a_run_writes_shows_that_it_has_not_stalled(app):
     assert {way: await handle.result() for way, handle in handles.items()} == dict.fromkeys(handles, "done")
 
 
+@pytest.mark.parametrize("how", ["checkpoint", "output"])
+async def test_a_run_that_waits_for_the_store_has_not_stalled(make_app, how):
+    class Slow(MemoryStore):
+        async def write(self, batch):
+            if batch.notes:
+                await asyncio.sleep(1.5)
+            return await super().write(batch)
+
+    app = make_app(Slow())
+
+    @app.task(stall_timeout=0.6, max_attempts=1)
+    async def save(ctx: Context) -> str:
+        if how == "checkpoint":
+            await ctx.checkpoint(1)
+        else:
+            for n in range(6):
+                print(n)
+                await asyncio.sleep(0.25)
+        return "done"
+
+    handle = await save.enqueue()
+    await work_off(app)
+    assert await handle.result() == "done"
+
+
 async def test_the_calls_stall_timeout_comes_before_the_tasks(app):
     @app.task(stall_timeout=60, max_attempts=1)
     async def silent() -> None:

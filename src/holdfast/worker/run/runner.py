@@ -175,8 +175,11 @@ class Runner:
             timers["deadline"] = self._loop.call_later(max(0.0, left - passed), self._time_out, run, "deadline")
 
     def _check_activity(self, run: Run, stall: float) -> None:
-        """Stop a run that has written nothing for `stall` seconds; else look again when it could be."""
-        left = run.active_at + stall - self._loop.time()
+        """Stop a run that has written nothing for `stall` seconds; else look again when it could be.
+
+        One whose note the store has not answered is not stalled: it, or its next note, waits for the store.
+        """
+        left = stall if run.writing else run.active_at + stall - self._loop.time()
         if left <= 0:
             self._time_out(run, "stall")
         elif run.timers is not None:
