@@ -196,6 +196,20 @@ async def test_the_stack_of_a_thread_that_timed_out_has_no_values(app):
     assert "hunter2" not in job.traceback
 
 
+async def test_the_stack_of_a_batch_in_a_thread(app):
+    @app.task(batch=2, wait=0.05, timeout=0.2, max_attempts=1)
+    def slow(items: list[int]) -> None:
+        time.sleep(1.0)  # the call of all
+
+    handles = [await slow.enqueue(number) for number in range(2)]
+    await work_off(app)
+    for handle in handles:
+        job = await handle.job()
+        assert job.error == "TimeoutError: ran longer than its timeout of 0.2 s"
+        assert "# the call of all" in job.traceback
+        assert "holdfast/worker" not in job.traceback
+
+
 async def test_the_stack_of_a_coroutine_follows_what_it_waits_for(app):
     async def part() -> None:
         await asyncio.Event().wait()  # the part

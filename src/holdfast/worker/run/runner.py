@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -190,14 +191,26 @@ class Runner:
             run.stack = stacks.of_run(run)
         run.stop(why)
 
-    def call_together(self, task: Task[..., Any], items: list[Any]) -> Awaitable[Any]:
-        """The one call of a batch."""
+    def call_together(
+        self, task: Task[..., Any], items: list[Any], runs_in: Callable[[int | None], object]
+    ) -> Awaitable[Any]:
+        """The one call of a batch. `runs_in` gets the thread of a plain function, and None when it has returned."""
         run_for(task.name)
         fn = task.fn
         if task.dependencies is not None:
             fn = self._injected(task.dependencies.replaced(self._hooks.overrides), fn, None, on_loop=task.is_async)
         fn = self._hooks.wrapped(task, fn, on_loop=task.is_async)
-        return fn(items) if task.is_async else self.threads.call(fn, (items,), {})
+        if task.is_async:
+            return fn(items)
+
+        def call(items: list[Any]) -> Any:
+            runs_in(threading.get_ident())
+            try:
+                return fn(items)
+            finally:
+                runs_in(None)
+
+        return self.threads.call(call, (items,), {})
 
     def _injected(
         self, needed: Dependencies, fn: Callable[..., Any], context: Context | None, *, on_loop: bool
