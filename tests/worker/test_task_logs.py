@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast import Context, Holdfast, State, StoreUnavailable, Worker
+from holdfast import Context, Holdfast, JobNotFound, State, StoreUnavailable, Worker
 from holdfast.core.errors import ConfigError
 from holdfast.store.reference.memory import MemoryStore
 from support.eventually import eventually
@@ -112,6 +112,26 @@ async def test_lines_are_read_while_the_job_runs(app):
         assert (await anext(reader)).text == "begun"
         go.set()
         assert [line.text async for line in reader] == ["ended"]
+
+
+async def test_who_follows_a_job_that_is_removed_at_its_end_gets_no_error(app):
+    read = asyncio.Event()
+
+    @app.task(retention=0)
+    async def speak() -> None:
+        print("first")
+        await read.wait()
+
+    handle, found = await speak.enqueue(), []
+    async with working(app):
+        async for line in handle.logs(follow=True):
+            found.append(line.text)
+            read.set()
+    assert found == ["first"]
+    with pytest.raises(JobNotFound):
+        await texts(handle)
+    with pytest.raises(JobNotFound):
+        await texts(handle, follow=True)
 
 
 async def test_attempts_are_told_apart(app):

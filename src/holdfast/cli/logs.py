@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..core.errors import JobNotFound
 from . import options
 from .connect import parts_of, with_app
 
@@ -65,7 +66,10 @@ class _Wanted:
         if self._attempt is None:
             return True
         if fence not in self._known:  # a claim that began meanwhile
-            job = await self._app.job(self._id)
+            try:
+                job = await self._app.job(self._id)
+            except JobNotFound:  # removed at its end
+                return False
             self._known = {
                 line.fence: (line.number, line.reset_count) == (self._attempt, job.reset_count) for line in job.history
             }
