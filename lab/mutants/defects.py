@@ -1086,6 +1086,11 @@ DEFECTS = (
         "tests/unit/test_job_output.py -k what_is_not_answered",
     ),
     Defect(
+        "D", "what a job prints during an outage of the store is lost", "worker/processes/output.py",
+        "away = isinstance(error, StoreUnavailable | OutcomeUnknown) and not self._finishing", "away = False",
+        "tests/unit/test_job_output.py -k once_the_store_is_back",
+    ),
+    Defect(
         "D", "only the first job of a batch gets the lines of its call", "worker/run/run_log.py",
         "for log in self._logs:", "for log in self._logs[:1]:",
         TASK_LOGS + "each_job_of_a_batch",

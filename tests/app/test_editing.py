@@ -231,6 +231,33 @@ async def test_a_clone_has_the_options_of_its_original_but_not_its_key(app, task
         assert await result.result() == 22
 
 
+async def test_a_clone_has_the_limit_and_stall_timeout_of_the_call(app, tasks):
+    async with app:
+        plain = tasks["add"].using(limit=limit(concurrency=1), stall_timeout=9)
+        job = await plain.enqueue(1)
+        copy, other = await (await job.clone()).job(), await (await job.clone(args=[2])).job()
+        assert copy.limits == other.limits == (await job.job()).limits != ()
+        assert copy.stall_timeout == other.stall_timeout == 9
+        keyed = await tasks["add"].using(limit=limit(concurrency=1, key="one")).enqueue(1)
+        assert (await (await keyed.clone(queue="q")).job()).limits == (await keyed.job()).limits
+        with pytest.raises(InvalidJob, match="a limit= of its own"):
+            await keyed.clone(args=[2])
+        given = await keyed.clone(args=[2], limit=limit(concurrency=1, key="one"))
+        assert [one.key for one in (await given.job()).limits] == ["2"]
+
+
+async def test_a_clone_in_another_queue_has_the_limit_of_that_queue(make_app):
+    app = make_app(queue_limits={"mail": limit(concurrency=1)})
+
+    @app.task
+    def send() -> None: ...
+
+    async with app:
+        job = await send.using(queue="mail").enqueue()
+        assert [one.name for one in (await (await job.clone()).job()).limits] == ["#mail"]
+        assert (await (await job.clone(queue="other")).job()).limits == ()
+
+
 # -- at a rate
 
 

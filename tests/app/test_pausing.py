@@ -68,6 +68,18 @@ async def test_jobs_of_a_paused_task_are_deferred_and_the_others_run(app, send, 
     assert (await held.job()).attempt == 1
 
 
+async def test_a_deferred_job_whose_arguments_are_edited_runs_unless_the_pause_covers_them(app, send):
+    await app.pause(task="send", where={"customer": 42})
+    edited, moved, still = [await send.enqueue(name, 42) for name in "abc"]
+    await work_off(app)
+    await edited.edit(args=["a", 43])
+    assert (await moved.edit(priority=3)).state == State.BLOCKED
+    await still.edit(args=["d", 42])
+    await work_off(app)
+    assert await states(edited, moved, still) == [State.SUCCEEDED, State.BLOCKED, State.BLOCKED]
+    assert app.ran == [("a", 43)]
+
+
 async def test_only_jobs_with_the_argument_are_paused(app, send):
     await app.pause(task="send", where={"customer": 42})
     held, free, none = await send.enqueue("a", 42), await send.enqueue("b", 43), await send.enqueue("c")

@@ -220,6 +220,18 @@ def test_test_clients_are_accepted_in_tests_only(queue, web):
         assert client.get("/queue/v1/stats", headers={"Host": "localhost"}).status_code == 200
 
 
+def test_a_dependency_names_the_user_for_the_audit_log(queue, bench):
+    def named(request: Request) -> None:
+        request.scope["holdfast.actor"] = "ann"
+
+    for dependency, actor in ((named, "ann"), (lambda: None, "anonymous")):
+        web = FastAPI(lifespan=lifespan(queue))
+        web.include_router(dashboard(queue, dependencies=[Depends(dependency)]), prefix="/queue")
+        with TestClient(web) as client:
+            assert client.post("/queue/v1/queues/default/pause").status_code == 200
+            assert client.get("/queue/v1/audit").json()["entries"][0]["actor"] == actor
+
+
 def test_accepted_hosts_and_origins_can_be_named(queue):
     web = FastAPI()
     web.include_router(

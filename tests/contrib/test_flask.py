@@ -246,3 +246,16 @@ def test_a_body_that_is_too_large_is_refused(client):
     for length in ({}, {"content_length": len(body)}):
         refused = client.post("/queue/v1/jobs", data=body, content_type="application/json", **length)
         assert refused.status_code == 413
+
+
+def test_the_guard_names_the_user_for_the_audit_log(queue):
+    def guard():
+        request.environ["holdfast.actor"] = "ann"
+
+    application = Flask("shop")
+    init_app(application, queue)
+    application.register_blueprint(dashboard(queue, guard), url_prefix="/queue")
+    with on_memory(queue):
+        client = application.test_client()
+        assert client.post("/queue/v1/queues/default/pause").status_code == 200
+        assert client.get("/queue/v1/audit").json["entries"][0]["actor"] == "ann"

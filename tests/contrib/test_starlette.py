@@ -57,6 +57,18 @@ def test_the_dashboard_is_mounted_behind_a_guard(guard, refusal):
         assert evil.json()["type"] == "urn:holdfast:problem:wrong-origin"
 
 
+def test_the_guard_names_the_user_for_the_audit_log():
+    def guard(request):
+        request.scope["holdfast.actor"] = "ann"
+
+    queue = Holdfast("memory://")
+    board = Dashboard(queue, guard)
+    web = Starlette(routes=[Mount("/queue", board)], lifespan=lifespan(queue, board.lifespan))
+    with on_memory(queue), TestClient(web) as client:
+        assert client.post("/queue/v1/queues/default/pause").status_code == 200
+        assert client.get("/queue/v1/audit").json()["entries"][0]["actor"] == "ann"
+
+
 @pytest.mark.parametrize("worker", [True, "Worker", Worker(Holdfast("memory://"))])
 def test_a_worker_instead_of_its_class_is_refused(worker):
     with pytest.raises(ConfigError, match="write worker=Worker"):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast import Context
+from holdfast import Context, StoreUnavailable
 from holdfast.app import parts_of
+from holdfast.core.operations import Output
 from holdfast.http import sse, tokens
 from support.eventually import eventually
 from support.http import serving
+from support.inside import session_of
 from support.stream_readers import Reader, counting, expected
 from support.workers import work_off, working
 
@@ -83,6 +85,55 @@ async def test_a_stream_ends_with_its_token_and_respects_its_scope(app, monkeypa
             await tokens.revoke(parts_of(app).records, token.split("_")[1])
             assert [event async for event in events] == []
         await eventually(lambda: http.service.streams == 0)
+
+
+async def test_a_stream_goes_on_after_an_outage_of_the_store(http, app, monkeypatch, caplog):
+    monkeypatch.setattr(sse, "RETRY_EVERY", 0.01)
+    await app.open()
+    store, go_on, failed = session_of(app).store, asyncio.Event(), []
+    output = store.output
+
+    async def failing(*given, **options):
+        if options.get("stream") and len(failed) < 5:
+            failed.append(given)
+            raise StoreUnavailable("gone")
+        return await output(*given, **options)
+
+    @app.task
+    async def count(ctx: Context) -> None:
+        for number in range(6):
+            await ctx.emit(number)
+            if number == 2:
+                await go_on.wait()
+
+    handle = await count.enqueue()
+    reader = Reader(http, handle.id)
+    async with working(app):
+        reading = asyncio.ensure_future(reader.read())
+        await eventually(lambda: len(reader.chunks) == 3)
+        monkeypatch.setattr(store, "output", failing)
+        go_on.set()
+        assert await asyncio.wait_for(reading, 60) == list(range(6))
+    assert len(failed) == 5
+    assert [chunk["first"] for chunk in reader.chunks] == [True, *[False] * 5]
+    assert (reader.connections, reader.end) == (1, {"status": "succeeded"})
+    assert not [line for line in caplog.records if line.levelname == "ERROR"]
+
+
+async def test_a_stream_ends_before_a_damaged_chunk_and_the_next_connection_is_told(http, app, caplog):
+    @app.task
+    async def speak(ctx: Context) -> None:
+        await ctx.say(output=Output(0, b'1\n{"a\n3\n', 100, stream=True))
+
+    handle = await speak.enqueue()
+    await work_off(app)
+    reader = Reader(http, handle.id)
+    async with reader.connected() as events:
+        assert [data["value"] async for _, data in events] == [1]
+    path = f"/v1/jobs/{handle.id}/stream"
+    told = await http("GET", path, Last_Event_ID="2")
+    assert (told.status, b"damaged" in told.content) == (422, True)
+    assert not [line for line in caplog.records if line.levelname == "ERROR"]
 
 
 async def test_a_job_that_is_removed_at_its_end(http, app):

@@ -1,5 +1,6 @@
 """Tasks that run in processes of their own, in every way that such a process can end."""
 
+import contextvars
 import ctypes
 import logging
 import os
@@ -60,6 +61,30 @@ def speak() -> None:
     library.handlers, library.propagate = [logging.StreamHandler()], False
     library.error("logged")
     print("no end", end="")
+
+
+@app.task(run_in="isolated")
+def shout(threads: int, number: int, size: int) -> None:
+    library = logging.getLogger("shouts")
+    library.handlers, library.propagate = [logging.NullHandler()], False
+
+    def log(name: str) -> None:
+        for n in range(number):
+            library.warning("%s", f"{name} {n} " + name * size)
+
+    speakers = [
+        threading.Thread(target=contextvars.copy_context().run, args=(log, chr(ord("a") + n))) for n in range(threads)
+    ]
+    for speaker in speakers:
+        speaker.start()
+    for speaker in speakers:
+        speaker.join()
+
+
+@app.task(run_in="isolated")
+def mumble() -> None:
+    subprocess.run(["printf", "no end"], check=True)
+    print("printed")
 
 
 speak_alone = app.task(run_in="isolated", name="speak_alone")(speak)

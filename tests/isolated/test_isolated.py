@@ -91,6 +91,19 @@ async def test_lines_have_levels_and_what_other_code_writes_is_plain(app):
     assert stored == [SPOKEN, SPOKEN, [line for line in SPOKEN if line[0] != "info"]]
 
 
+async def test_long_lines_of_several_threads_are_kept_apart(app):
+    [job] = await run(app, (tasks.shout, 4, 1, 200_000))
+    found = [line.text async for line in app.handle(job.id).logs()]
+    assert sorted(text[:50] for text in found) == sorted(f"{name} 0 {name * 50}"[:50] for name in "abcd")
+    assert {len(text) for text in found} == {200_004}
+
+
+async def test_a_line_after_output_without_an_end_keeps_its_level_and_time(app):
+    [job] = await run(app, tasks.mumble)
+    lines = [(line.level, line.text) async for line in app.handle(job.id).logs()]
+    assert lines == [(None, "no end"), ("info", "printed")]
+
+
 async def test_output_that_is_not_stored_goes_to_the_worker(app, capfd):
     for job in await run(app, tasks.quiet_alone, tasks.quiet_pooled):
         assert [line async for line in app.handle(job.id).logs()] == []

@@ -58,7 +58,13 @@ async def test_an_invalid_settlement_is_refused(store):
     assert (await store.write(Batch(settles=[succeeded(record)]))).settles == [True]
 
 
-@pytest.mark.parametrize("fields", [{"started_at": -(2**62)}, {"lease": 1e18}, {"pid": -1}, {"node": "n" * 1000}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"started_at": -(2**62)}, {"lease": 1e18}, {"pid": -1}, {"node": "n" * 1000}, {"release": "r" * 1000},
+        {"process": "\0"}, {"memory": -1}, {"cpu": 1e300},
+    ],
+)  # fmt: skip
 async def test_an_invalid_holder_is_refused(store, fields):
     strange = holder("ann", **({"lease": 30.0} | fields))
     for call in (store.heartbeat([strange]), store.write(Batch(asks=[ask(strange)]))):

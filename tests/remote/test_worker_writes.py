@@ -194,6 +194,8 @@ async def test_a_worker_takes_and_answers_only_requests_to_itself(serve, open_at
         with pytest.raises(ConfigError, match=r"roles? 'operate'"):
             await two.put_record(kind, "w1/a", value, expect)
         assert await one.put_record(kind, "w1/a", value, expect)
+    with pytest.raises(ConfigError, match=r"roles? 'operate'"):
+        await one.records(["control_reply"])  # the stacks of other workers
 
 
 async def test_a_live_worker_undoes_the_crash_count_of_a_job_that_was_recovered(serve, open_at, monkeypatch):

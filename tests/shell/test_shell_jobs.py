@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from contextlib import suppress
 
 import pytest
@@ -98,6 +99,23 @@ def test_logs_follow_a_job_live(shop):
     assert follower.stdout.read() == "two\n"
     assert follower.wait(10) == 0
     follower.stdout.close()
+
+
+def test_logs_follow_an_attempt_that_has_not_begun(shop):
+    enqueue(shop, "x", "while [ ! -e go ]; do sleep 0.05; done; echo out $HOLDFAST_ATTEMPT; exit 1", max_retries=2)
+    shop.until(lambda: shop.job("x")["state"] == "running")
+    followers = [
+        subprocess.Popen(
+            [*HOLDFAST, "logs", "-f", "x", "--attempt", "2", *more],
+            cwd=shop.folder, env=shop.env, stdout=subprocess.PIPE, text=True,
+        )
+        for more in ([], ["--json"])
+    ]  # fmt: skip
+    time.sleep(2)  # they have begun to read
+    (shop.folder / "go").touch()
+    text, lines = [follower.communicate(timeout=60)[0] for follower in followers]
+    assert text == "out 2\n"
+    assert [json.loads(line)["text"] for line in lines.splitlines()] == ["out 2"]
 
 
 def test_a_timeout_ends_the_whole_tree(shop):

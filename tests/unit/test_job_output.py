@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import threading
 
-from holdfast.core.errors import StoreUnavailable
+from holdfast.core.errors import InvalidJob, StoreUnavailable
+from holdfast.worker.processes import output
 from holdfast.worker.processes.output import OutputWriter, RingBuffer
 from holdfast.worker.processes.printer import Printer
 from support.eventually import eventually
@@ -18,6 +20,24 @@ def test_a_notification_keeps_the_newest_and_says_where_they_begin():
     assert ring.take() is None
     ring.put(b"x" * 25)
     assert ring.take() == (13 + 15, b"x" * 10)
+
+
+def test_what_a_signal_handler_or_finalizer_prints_meanwhile_comes_after_it():
+    """It would wait for its own thread, for ever."""
+    ring = RingBuffer(100)
+
+    class Piece(bytes):
+        """Its length is asked for while the buffer is in use, as a finalizer may run then."""
+
+        def __len__(self):
+            ring.put(b"-late")
+            return super().__len__()
+
+    printing = threading.Thread(target=ring.put, args=(Piece(b"early"),), daemon=True)
+    printing.start()
+    printing.join(5)
+    assert not printing.is_alive()
+    assert ring.take() == (0, b"early-late")
 
 
 class Sink:
@@ -74,6 +94,37 @@ async def test_a_write_that_failed_is_made_again():
     os.close(child)
     await printer.finish()
     assert [note["output"].data for note in sink.notes] == [b"one"]
+
+
+async def test_output_is_written_once_the_store_is_back(monkeypatch):
+    monkeypatch.setattr(output, "OUTPUT_PAUSE", 0.001)
+    sink = Sink(*[StoreUnavailable("away")] * 10)
+    writer = OutputWriter("a-job", sink, 1000, asyncio.get_running_loop())
+    writer.put(b"one")
+    await eventually(lambda: len(sink.answers) < 8)
+    writer.put(b"two")
+    await eventually(lambda: len(sink.notes) == 2)
+    assert [(note["output"].at, note["output"].data) for note in sink.notes] == [(0, b"one"), (3, b"two")]
+
+
+async def test_a_run_that_has_ended_does_not_wait_for_ever_for_the_store(monkeypatch):
+    monkeypatch.setattr(output, "OUTPUT_PAUSE", 0.001)
+    sink = Sink(*[StoreUnavailable("away")] * 1000)
+    writer = OutputWriter("a-job", sink, 1000, asyncio.get_running_loop())
+    writer.put(b"one")
+    await eventually(lambda: len(sink.answers) < 995)
+    await asyncio.wait_for(writer.finish(meta={}), 90)
+
+
+async def test_a_piece_that_the_store_refuses_does_not_hold_up_the_next(monkeypatch):
+    monkeypatch.setattr(output, "OUTPUT_PAUSE", 0.001)
+    sink = Sink(*[InvalidJob("too large")] * 3)
+    writer = OutputWriter("a-job", sink, 1000, asyncio.get_running_loop())
+    writer.put(b"one")
+    await eventually(lambda: not sink.answers)
+    writer.put(b"two")
+    await eventually(lambda: sink.notes)
+    assert [(note["output"].at, note["output"].data) for note in sink.notes] == [(3, b"two")]
 
 
 async def test_a_lost_claim_writes_no_more():

@@ -48,6 +48,13 @@ def test_what_only_begins_like_a_marked_line_is_shown():
     ]  # fmt: skip
 
 
+def test_a_marked_line_may_follow_plain_output_without_an_end():
+    whole = b"no end" + encode(AT, "INFO", None, "one") + b"again \x1e" + encode(AT, "ERROR", "shop", "two")
+    assert [(line.level, line.text) for line in lines(whole)] == [
+        (None, "no end"), ("info", "one"), (None, "again \x1e"), ("error", "two"),
+    ]  # fmt: skip
+
+
 @given(
     st.lists(st.one_of(st.sampled_from([b"plain\n", b"\n", b"no end", b"\x1e"]), st.text(max_size=5)), max_size=6),
     st.data(),

@@ -196,6 +196,20 @@ async def test_the_stack_of_a_thread_that_timed_out_has_no_values(app):
     assert "hunter2" not in job.traceback
 
 
+async def test_the_stack_of_a_batch_in_a_thread(app):
+    @app.task(batch=2, wait=0.05, timeout=0.2, max_attempts=1)
+    def slow(items: list[int]) -> None:
+        time.sleep(1.0)  # the call of all
+
+    handles = [await slow.enqueue(number) for number in range(2)]
+    await work_off(app)
+    for handle in handles:
+        job = await handle.job()
+        assert job.error == "TimeoutError: ran longer than its timeout of 0.2 s"
+        assert "# the call of all" in job.traceback
+        assert "holdfast/worker" not in job.traceback
+
+
 async def test_the_stack_of_a_coroutine_follows_what_it_waits_for(app):
     async def part() -> None:
         await asyncio.Event().wait()  # the part
@@ -240,6 +254,31 @@ async def test_what_a_run_writes_shows_that_it_has_not_stalled(app):
     handles = {way: await busy.enqueue(way) for way in ("progress", "checkpoint", "output", "meta")}
     await work_off(app)
     assert {way: await handle.result() for way, handle in handles.items()} == dict.fromkeys(handles, "done")
+
+
+@pytest.mark.parametrize("how", ["checkpoint", "output"])
+async def test_a_run_that_waits_for_the_store_has_not_stalled(make_app, how):
+    class Slow(MemoryStore):
+        async def write(self, batch):
+            if batch.notes:
+                await asyncio.sleep(1.5)
+            return await super().write(batch)
+
+    app = make_app(Slow())
+
+    @app.task(stall_timeout=0.6, max_attempts=1)
+    async def save(ctx: Context) -> str:
+        if how == "checkpoint":
+            await ctx.checkpoint(1)
+        else:
+            for n in range(6):
+                print(n)
+                await asyncio.sleep(0.25)
+        return "done"
+
+    handle = await save.enqueue()
+    await work_off(app)
+    assert await handle.result() == "done"
 
 
 async def test_the_calls_stall_timeout_comes_before_the_tasks(app):

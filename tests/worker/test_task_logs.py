@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast import Context, Holdfast, State, StoreUnavailable, Worker
+from holdfast import Context, Holdfast, JobNotFound, State, StoreUnavailable, Worker
 from holdfast.core.errors import ConfigError
 from holdfast.store.reference.memory import MemoryStore
 from support.eventually import eventually
@@ -114,6 +114,26 @@ async def test_lines_are_read_while_the_job_runs(app):
         assert [line.text async for line in reader] == ["ended"]
 
 
+async def test_who_follows_a_job_that_is_removed_at_its_end_gets_no_error(app):
+    read = asyncio.Event()
+
+    @app.task(retention=0)
+    async def speak() -> None:
+        print("first")
+        await read.wait()
+
+    handle, found = await speak.enqueue(), []
+    async with working(app):
+        async for line in handle.logs(follow=True):
+            found.append(line.text)
+            read.set()
+    assert found == ["first"]
+    with pytest.raises(JobNotFound):
+        await texts(handle)
+    with pytest.raises(JobNotFound):
+        await texts(handle, follow=True)
+
+
 async def test_attempts_are_told_apart(app):
     @app.task(max_attempts=2)
     async def again(ctx: Context) -> None:
@@ -154,6 +174,25 @@ async def test_a_handler_of_logging_does_not_store_a_record_twice(app):
     handle = await configure.enqueue()
     await work_off(app)
     assert await texts(handle) == ["once"]
+
+
+async def test_a_record_whose_text_cannot_be_made_harms_no_job(app):
+    class Broken:
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    @app.task
+    async def speak() -> str:
+        with logger("library", propagate=False, handlers=[logging.NullHandler()]) as library:
+            library.warning(Broken())
+            library.warning("%d", "text")
+            library.warning("%s", Broken())
+        return "done"
+
+    handle = await speak.enqueue()
+    await work_off(app)
+    assert await handle.result() == "done"
+    assert await texts(handle) == ["(a message of type Broken, whose text cannot be shown)", "%d", "%s"]
 
 
 async def test_levels_below_the_stored_one_are_not_stored(make_app):

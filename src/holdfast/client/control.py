@@ -123,7 +123,7 @@ async def _answers(_store: Store, write: RecordWrite) -> bool:
 WRITES = WorkerWrites(
     records=(
         RecordKind(CONTROL, worker=_taken, for_holder=True),
-        RecordKind(CONTROL_REPLY, worker=_answers, for_holder=True),
+        RecordKind(CONTROL_REPLY, worker=_answers, for_holder=True, worker_reads=False),
     )
 )
 

@@ -13,14 +13,14 @@ from ..core import lifecycle
 from ..core.clock import MICROS
 from ..core.damage import damage_of
 from ..core.errors import InvalidJob, InvalidState, QueueFull
-from ..core.job import Record, State
+from ..core.job import LimitKey, Record, State
 from ..core.operations import Change, Patch
 from ..core.validation import RESERVED
 from ..observe.actors import note_target
 from ..tasks.handle import Handle
 from ..tasks.options import EDITED, EditOptions, JobOptions, Options, name_of_codec
 from ..tasks.registry import Registry
-from ..views import Job, job_view, moment
+from ..views import Job, job_view, limits_of, moment
 from .audited import audited
 from .enqueue import Enqueue
 from .operations import Operations
@@ -32,7 +32,7 @@ DEPTH_STATES = (State.QUEUED, State.SCHEDULED, State.FAILED)
 Args = Sequence[Any] | Mapping[str, Any]
 """The arguments of a job: a list, or an object of named arguments."""
 COPIED = ("queue", "priority", "max_attempts", "timeout", "retry", "tags")
-"""Options that a clone gets from its original, besides task, arguments and meta."""
+"""Options that a clone gets from its original, besides task, arguments, meta, `stall_timeout` and limit."""
 
 
 class Edits:
@@ -107,8 +107,8 @@ class Edits:
     ) -> Handle[Any]:
         """Enqueue a new job like this one, in any state, with edits: other arguments, and the options of `using`.
 
-        It has the task, arguments, queue, priority, attempts, timeout, tags and meta of the original, and
-        `cloned_from` in its meta; not its key, expiry, time, flow and follow-ups.
+        It has the task, arguments, queue, priority, attempts, timeouts, limit, tags and meta of the original, and
+        `cloned_from` in its meta; not its key, expiry, deadline, time, flow and follow-ups.
         """
         record = await session.record(id)
         self._refuse_internal(record, "cloned")
@@ -120,6 +120,7 @@ class Edits:
                 id, record.state, f"its stored data cannot be decoded ({', '.join(damaged)}); enqueue a new job"
             )
         of_original = {name: getattr(record, name) for name in COPIED}
+        of_original["stall_timeout"] = extra.read(record.extra).stall_timeout
         meta = {
             name: value for name, value in record.meta.items() if value is not None and not name.startswith(RESERVED)
         }
@@ -131,9 +132,10 @@ class Edits:
         made = self._enqueue.make(
             session.fresh_settings(), record.task, record.payload if data is None else data, record.codec, chosen
         )
-        if made.limit_key is None and record.limit_key is not None and record.task not in self._registry.tasks:
-            self._refuse_limited(record, {"payload": data} if data is not None else {}, "cloned")
-            made = msgspec.structs.replace(made, limit_key=record.limit_key)
+        if made.limit_key is None and chosen.limit is None:
+            edits = {} if data in (None, record.payload) else {"payload": data}  # the dashboard always sends them
+            limit_key = self._kept_limit(record, made.queue, edits)
+            made = msgspec.structs.replace(made, limit_key=limit_key)
         new = await self._enqueue.insert(made, chosen)
         note_target(job=new)
         return self._enqueue.handles.handle(new)
@@ -188,6 +190,24 @@ class Edits:
                 f"job {record.id!r} was not edited: a waiting job cannot change its limit; clone it with these edits,"
                 " then cancel it"
             )
+
+    def _kept_limit(self, record: Record, queue: str, edits: Mapping[str, Any]) -> LimitKey | None:
+        """The limit key that a clone has from its original, where neither its task nor its queue gives it one here."""
+        kept = record.limit_key
+        if kept is None:
+            return None
+        if record.task not in self._registry.tasks:
+            self._refuse_limited(record, edits, "cloned")
+            return kept
+        [info] = limits_of(kept)
+        if info.name == f"#{record.queue}" and queue != record.queue:  # the limit of that queue
+            return None
+        if edits and info.key is not None:
+            raise InvalidJob(
+                f"job {record.id!r} was not cloned: it was enqueued with a limit= of its own, whose key may depend on"
+                " the arguments: give limit= in Python, or enqueue a new job"
+            )
+        return kept
 
     def _refuse_limited(self, record: Record, parts: Mapping[str, Any], done: str) -> None:
         if parts and record.limit_key is not None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
 
+from ..core.errors import JobNotFound
 from ..core.job import TERMINAL, Record
 from ..core.log_lines import Lines, LogLine
 from ..core.operations import Printed
@@ -25,10 +27,16 @@ class Reader(Protocol):
 
 
 async def follow_output(reader: Reader, id: str, *, follow: bool) -> AsyncIterator[Printed]:
-    """The stored output, chunk by chunk; with `follow`, until the job has ended."""
-    position = 0
+    """The stored output, chunk by chunk; with `follow`, until the job has ended, or is removed at its end."""
+    position, known = 0, False
     while True:
-        ended = not follow or (await reader.record(id)).state in TERMINAL
+        try:
+            ended = not follow or (await reader.record(id)).state in TERMINAL
+        except JobNotFound:
+            if known:
+                return
+            raise
+        known = True
         pieces = await reader.output(id, position)
         for piece in pieces:
             seen = max(0, position - piece.position)
@@ -45,7 +53,8 @@ async def follow_lines(reader: Reader, id: str, *, follow: bool) -> AsyncIterato
     attempts, lines = attempts_of(await reader.record(id)), Lines()
     async for piece in follow_output(reader, id, follow=follow):
         if piece.fence not in attempts:
-            attempts |= attempts_of(await reader.record(id))
+            with suppress(JobNotFound):  # removed at its end
+                attempts |= attempts_of(await reader.record(id))
         yield with_attempts(lines.add(piece), attempts)
     yield with_attempts(lines.rest(), attempts)
 

@@ -42,7 +42,8 @@ def dashboard(
     """The dashboard and the HTTP API as a router: `web.include_router(dashboard(…), prefix="/queue")`.
 
     `dependencies` authenticate each request, and refuse it by raising HTTPException: `[Depends(admin)]`. Who passes
-    may do everything. `hosts`, `origins`: see `holdfast.http.asgi`.
+    may do everything; `request.scope["holdfast.actor"] = …` names them for the audit log. `hosts`, `origins`: see
+    `holdfast.http.asgi`.
     """
     if not dependencies or not all(isinstance(one, params.Depends) for one in dependencies):
         raise ConfigError(

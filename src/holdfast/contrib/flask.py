@@ -61,10 +61,12 @@ def dashboard(queue: Holdfast, guard: Guard, *, hosts: Sequence[str] = (), origi
     """The dashboard and the HTTP API as a blueprint: `register_blueprint(dashboard(…), url_prefix="/queue")`.
 
     `guard` is called before each request: it returns None to allow everything, or the response that refuses the
-    request, such as a redirect to your login page; it may call `abort`. `hosts`, `origins`: see `holdfast.http.asgi`.
+    request, such as a redirect to your login page; it may call `abort`. It names the user for the audit log with
+    `request.environ["holdfast.actor"] = …`. `hosts`, `origins`: see `holdfast.http.asgi`.
     """
     service = asgi(queue, unguarded=True, hosts=hosts, origins=origins)
-    from .bridge import ask  # late: it needs the extra `server`, as the service does
+    from ..http.call import ACTOR  # late: they need the extra `server`, as the service does
+    from .bridge import ask
 
     blueprint = Blueprint("holdfast", __name__)
     blueprint.before_request(guard)
@@ -82,6 +84,7 @@ def dashboard(queue: Holdfast, guard: Guard, *, hosts: Sequence[str] = (), origi
             "raw_path": quote(f"/{path}").encode(),
             "query_string": request.query_string,
             "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers],
+            ACTOR: request.environ.get(ACTOR),
         }
         answer = ask(service, scope, body)
         response = Response(answer.body, answer.status)

@@ -106,8 +106,8 @@ class Dashboard:
     """The dashboard and the HTTP API, to be mounted: `Mount("/queue", board)`, with `lifespan(queue, board.lifespan)`.
 
     `guard` gets each request and returns None to allow everything, or the response that refuses the request, such as a
-    redirect to your login page; it may raise HTTPException, and may be async. `hosts`, `origins`: see
-    `holdfast.http.asgi`.
+    redirect to your login page; it may raise HTTPException, and may be async. It names the user for the audit log with
+    `request.scope["holdfast.actor"] = …`. `hosts`, `origins`: see `holdfast.http.asgi`.
     """
 
     def __init__(

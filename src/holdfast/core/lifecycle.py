@@ -381,7 +381,8 @@ def move(record: Record, task: str) -> Change | None:
 def edit(record: Record, wanted: Patch, delay: float | None) -> Change:
     """Gives a waiting job other arguments, another queue or priority, or (`delay`, in seconds from now) another time.
 
-    With other arguments, steps that it has finished are repeated, and a job that was refused is due now.
+    With other arguments, steps that it has finished are repeated, a job that was refused is due now, and one that waits
+    for the end of a pause is queued: a claim decides whether the pause covers these arguments.
     """
     if record.state not in WAITING:
         wanted_state = "only a waiting job can be edited; clone it to run it again with edits"
@@ -395,6 +396,8 @@ def edit(record: Record, wanted: Patch, delay: float | None) -> Change:
             parts["meta"] = forgotten
         if delay is None and record.waiting_for == COMPATIBLE:
             delay = 0.0
+        elif delay is None and record.waiting_for is not None and record.waiting_for.kind == "pause":
+            parts["state"] = State.QUEUED
     if delay is not None:
         reason = record.waiting_for
         if record.state == State.BLOCKED and reason is not None and reason.kind != "limit":

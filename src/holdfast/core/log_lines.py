@@ -2,11 +2,12 @@
 
 A marked line is `RS time level logger text LF`: RS is the byte 0x1e, the time is in microseconds, `-` stands for no
 logger, and a line feed inside the text is stored as the byte 0x1f. Everything else is plain: output of commands and of
-child processes, as they wrote it.
+child processes, as they wrote it. A marked line may follow plain output that has not ended its line.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta, tzinfo
 
@@ -16,7 +17,8 @@ from .clock import EPOCH
 from .operations import Printed
 
 _MARK = b"\x1e"
-_NEXT = b"\n" + _MARK
+_HEAD = re.compile(rb"\x1e\d{1,18} \S+ \S+ ")
+"""Distinguishes a marked line from an RS in plain output."""
 _STORED = {0x0A: 0x1F, 0x1F: 0x20}
 MAX_LINE = 1 << 18
 """Characters of one marked line; the rest is cut."""
@@ -95,17 +97,28 @@ class Splitter:
         data, begin = self._held + data, max(self._end, piece.position) - len(self._held)
         self._end, self._held, start = begin + len(data), b"", 0
         while start < len(data):
-            if self._at_start and data.startswith(_MARK, start):
+            end = self._mark_from(data, start)
+            if end > start:
+                self._at_start = data.endswith(b"\n", start, end)
+                yield Printed(begin + start, piece.fence, data[start:end])
+            else:
                 end = data.find(b"\n", start) + 1
                 if not end:
                     self._held = data[start:]
                     return
+                self._at_start = True
                 yield _decoded(data[start + 1 : end - 1], begin + start, piece.fence)
-            else:
-                end = data.find(_NEXT, start) + 1 or len(data)
-                self._at_start = data.endswith(b"\n", start, end)
-                yield Printed(begin + start, piece.fence, data[start:end])
             start = end
+
+    def _mark_from(self, data: bytes, start: int) -> int:
+        """Where the next marked line begins, or what may become one; the end of the data if there is none."""
+        at = data.find(_MARK, start)
+        while at >= 0:
+            begins = self._at_start if at == start else data[at - 1 : at] == b"\n"
+            if begins or _HEAD.match(data, at) or data.find(b"\n", at) < 0:
+                return at
+            at = data.find(_MARK, at + 1)
+        return len(data)
 
     def rest(self) -> Iterator[Printed]:
         """What waits for the end of its line, as plain output."""

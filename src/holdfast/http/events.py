@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 TRANSITIONS_EVERY = 0.25
 """Seconds between two reads of the store, while a stream is open."""
-RETRY_EVERY = 2.0
-"""Seconds until the next read if the store did not respond."""
 TRANSITIONS_PER_READ = 500
 """Maximum transitions per read."""
 
@@ -94,7 +92,7 @@ class Feed:
             try:
                 answer = await self._app.timeseries.transitions(since, TRANSITIONS_PER_READ)
             except (StoreUnavailable, OutcomeUnknown):
-                await asyncio.sleep(RETRY_EVERY)
+                await asyncio.sleep(sse.RETRY_EVERY)
                 continue
             if answer.transitions or answer.missed:
                 return answer

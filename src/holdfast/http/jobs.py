@@ -173,7 +173,12 @@ async def output(call: Call, id: str, query: shapes.OutputQuery) -> Answer:
     data, parts = bytearray(), Splitter(query.position)
     for piece in await call.app.handle(id).output(query.position):
         for part in parts.split(piece):
-            data += part.data if isinstance(part, Printed) else f"{as_text(part, UTC)}\n".encode()
+            if isinstance(part, Printed):
+                data += part.data
+                continue
+            if data and not data.endswith(b"\n"):
+                data += b"\n"
+            data += f"{as_text(part, UTC)}\n".encode()
     if not data and record.state in TERMINAL:
         data += b"".join(part.data for part in parts.rest())
     return Answer(200, bytes(data), b"text/plain; charset=utf-8", {"holdfast-next-position": str(parts.position)})

@@ -76,12 +76,14 @@ def check_holders(holders: Sequence[Holder]) -> None:
         checked_text(holder.id, "a holder's id")
         if not 0 < holder.lease <= WEEK or not 0 <= holder.started_at < MAX_RPC_INT or not 0 <= holder.pid < INT32:
             raise InvalidJob(f"holder {holder.id!r}: lease, started_at or pid is out of range; {ADVICE}")
-        for text in (holder.node, holder.version, holder.kind, holder.state):
+        for text in (holder.node, holder.version, holder.kind, holder.state, holder.release, holder.process):
             if len(text) > 256 or not text.isprintable():
                 raise InvalidJob(
-                    f"holder {holder.id!r}: node, version, kind or state is over 256 characters or not printable;"
-                    f" {ADVICE}"
+                    f"holder {holder.id!r}: node, version, kind, state, release or process is over 256 characters or"
+                    f" not printable; {ADVICE}"
                 )
+        if not 0 <= holder.memory < MAX_RPC_INT or not 0 <= holder.cpu < MAX_RPC_INT:
+            raise InvalidJob(f"holder {holder.id!r}: cpu or memory is out of range; {ADVICE}")
         if not 0 <= holder.slots <= MAX_BOUND:
             raise InvalidJob(f"holder {holder.id!r}: slots must be from 0 to {MAX_BOUND}, not {holder.slots!s:.50}")
         _check_names(holder.queues, holder.tasks)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..core.errors import InvalidJob, JobNotFound
+from ..core.errors import InvalidJob, JobNotFound, OutcomeUnknown, StoreUnavailable
 from ..tasks.handle import Handle
 from . import limits
 from .call import Call, Stream, encode
@@ -18,6 +18,8 @@ from .shapes import REMOVED, StreamEnd
 
 RETRY = b"retry: 2000\n\n"
 """The first line: clients reconnect after 2 s."""
+RETRY_EVERY = 2.0
+"""Seconds until the next read if the store did not respond."""
 COMMENT_EVERY = 2.0
 """Seconds without events after which a comment is sent: the dashboard reports a server that is silent for 4 s."""
 
@@ -93,18 +95,27 @@ async def checked(handle: Handle[Any], position: int) -> None:
     """Raise what a stream from this position would raise: before its first byte is sent."""
     await handle.job()
     async with aclosing(handle.stream(position, follow=False)) as chunks:
-        if position:
-            await anext(chunks, None)
+        await anext(chunks, None)
 
 
 async def chunk_events(handle: Handle[Any], position: int) -> AsyncGenerator[bytes]:
-    """The chunks after a position as `chunk` events, whose ids are positions, and `end` once the job has ended."""
-    try:
-        async with aclosing(handle.stream(position)) as chunks:
-            async for chunk in chunks:
-                data = encode(msgspec.structs.asdict(chunk))
-                yield b"event: chunk\nid: %d\ndata: %s\n\n" % (chunk.position, data)
-        status = (await handle.job()).state.value
-    except JobNotFound:  # removed at its end
-        status = REMOVED
+    """The chunks after a position as `chunk` events, whose ids are positions, and `end` once the job has ended.
+
+    While the store does not respond, it goes on: a browser would not connect again after the answer 503. It ends
+    before a damaged chunk, of which the answer to the next connection tells.
+    """
+    status = ""
+    while not status:
+        try:
+            async with aclosing(handle.stream(position)) as chunks:
+                async for chunk in chunks:
+                    position, data = chunk.position, encode(msgspec.structs.asdict(chunk))
+                    yield b"event: chunk\nid: %d\ndata: %s\n\n" % (position, data)
+            status = (await handle.job()).state.value
+        except JobNotFound:  # removed at its end
+            status = REMOVED
+        except (StoreUnavailable, OutcomeUnknown):
+            await asyncio.sleep(RETRY_EVERY)
+        except InvalidJob:
+            return
     yield b"event: end\ndata: %s\n\n" % encode(StreamEnd(status))

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Protocol, TextIO
 
@@ -75,15 +75,21 @@ def _add_text(log: TaskLog, level: int, text: str) -> None:
 
 def _add_record(log: TaskLog, record: logging.LogRecord) -> None:
     """Send a log record, with its traceback."""
-    try:
-        text = record.getMessage()
-    except Exception:  # noqa: BLE001  # wrong arguments: the handlers of the logger report it
-        text = str(record.msg)
+    text = _message(record)
     if record.exc_info and record.exc_info[0] is not None:
         text = f"{text}\n{_format.formatException(record.exc_info)}"
     if record.stack_info:
         text = f"{text}\n{record.stack_info}"
     log.send(encode(int(record.created * MICROS), record.levelname, record.name, text))
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message of a log record. It never raises: the handlers of the logger report what is wrong with the record."""
+    with suppress(Exception):  # wrong arguments
+        return record.getMessage()
+    with suppress(Exception):  # a message of the user's own class
+        return str(record.msg)
+    return f"(a message of type {type(record.msg).__name__}, whose text cannot be shown)"
 
 
 def end_lines(log: TaskLog) -> None:

@@ -32,7 +32,7 @@ class Batches:
         self,
         session: Session,
         leases: Leases,
-        call: Callable[[Task[..., Any], list[Any]], Awaitable[Any]],
+        call: Callable[[Task[..., Any], list[Any], Callable[[int | None], object]], Awaitable[Any]],
         begin: Callable[[Record, Batch | None], None],
         *,
         poll: float,

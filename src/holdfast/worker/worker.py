@@ -7,7 +7,7 @@ import logging
 import math
 import signal
 import threading
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..app import Holdfast, parts_of
@@ -420,11 +420,17 @@ class Worker:
     async def _refuse(self, run: Run) -> None:
         self._settler.settle(run, await self._session.refusal(run.record))
 
-    def _write_note(self, note: Note) -> Awaitable[bool]:
+    async def _write_note(self, note: Note) -> bool:
         """Write what a running job reports; it is not stalled."""
-        if (run := self._slots.runs.get((note.id, note.fence))) is not None:
+        run = self._slots.runs.get((note.id, note.fence))
+        if run is None:
+            return await self._session.commit.note(note)
+        run.writing += 1
+        try:
+            return await self._session.commit.note(note)
+        finally:
+            run.writing -= 1
             run.active_at = asyncio.get_running_loop().time()
-        return self._session.commit.note(note)
 
     async def _run(self, run: Run) -> None:
         try:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from ...core.errors import HoldfastError
+from ...core.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
 from ...core.operations import Output
 from ...tasks.claim_notes import on_loop
 
@@ -22,47 +22,72 @@ logger = logging.getLogger("holdfast")
 OUTPUT_PAUSE = 0.2
 """Seconds from the first output that is not written yet until it is: that of a short run is written with its end."""
 WRITE_TRIES = 3
-"""Attempts to write one piece of output; after that the piece is lost."""
+"""Attempts to write one piece of output that the store refuses, or after the run; after that the piece is lost."""
+LONGEST_OUTPUT_PAUSE = 1.0
+"""Seconds between two attempts, at most."""
 WriteNote = Callable[..., Awaitable[bool]]
 
 
 class RingBuffer:
-    """The newest `limit` bytes that have not been written yet. Thread-safe."""
+    """The newest `limit` bytes that have not been written yet. Thread-safe.
+
+    A signal handler or a finalizer may print while its thread is in one of the methods: the lock is reentrant, and what
+    it prints waits in `_new` until that method is done.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._new: deque[bytes] = deque()
+        self._entered = False
+        """Whether a method changes the fields below."""
         self._pieces: deque[bytes] = deque()
         self._size = 0
         self._at = 0
 
     def __bool__(self) -> bool:
-        return bool(self._pieces)
+        return bool(self._pieces or self._new)
 
     def put(self, data: bytes) -> bool:
         """Add output; True if the buffer was empty before."""
         with self._lock:
+            self._new.append(data)
+            if self._entered:
+                return False
             first = not self._pieces
-            self._pieces.append(data)
-            self._size += len(data)
-            while self._size > self._limit and len(self._pieces) > 1:
-                gone = len(self._pieces.popleft())
-                self._size -= gone
-                self._at += gone
-            if self._size > self._limit:
-                rest = self._pieces[0][-self._limit :]
-                self._at += self._size - len(rest)
-                self._pieces[0], self._size = rest, len(rest)
+            self._add_new()
             return first
+
+    def _add_new(self) -> None:
+        self._entered = True
+        try:
+            while self._new:
+                self._pieces.append(self._new.popleft())
+                self._size += len(self._pieces[-1])
+                while self._size > self._limit and len(self._pieces) > 1:
+                    gone = len(self._pieces.popleft())
+                    self._size -= gone
+                    self._at += gone
+                if self._size > self._limit:
+                    rest = self._pieces[0][-self._limit :]
+                    self._at += self._size - len(rest)
+                    self._pieces[0], self._size = rest, len(rest)
+        finally:  # the handler may have raised
+            self._entered = False
 
     def take(self) -> tuple[int, bytes] | None:
         """Remove and return everything, with its position in the output; None if empty."""
         with self._lock:
+            self._add_new()
             if not self._pieces:
                 return None
-            at, data = self._at, b"".join(self._pieces)
-            self._pieces.clear()
-            self._at, self._size = at + self._size, 0
+            self._entered = True
+            try:
+                at, data = self._at, b"".join(self._pieces)
+                self._pieces.clear()
+                self._at, self._size = at + self._size, 0
+            finally:
+                self._entered = False
             return at, data
 
 
@@ -81,6 +106,8 @@ class OutputWriter:
         self._writing: asyncio.Task[None] | None = None
         self._unanswered: list[Output] = []
         """Taken from the buffer, and perhaps not stored yet."""
+        self._finishing = False
+        """The run has ended, and waits for its output to be written."""
         self._ended = False
         """Nothing is written any more: the run or its claim has ended."""
 
@@ -111,21 +138,22 @@ class OutputWriter:
             self._later()
 
     async def _put(self, **note: Any) -> None:
-        for number in range(WRITE_TRIES):
+        """Write a note. While the job runs, it is repeated until the store answers, and newer output waits."""
+        tries = 0
+        while not self._ended:
             try:
                 if not await self._write_note(**note):
                     self._ended = True
             except HoldfastError as error:
-                if self._ended:
+                tries += 1
+                away = isinstance(error, StoreUnavailable | OutcomeUnknown) and not self._finishing
+                lost = tries >= WRITE_TRIES and not away
+                if not self._ended and (lost or tries == 1):
+                    what = "this part is lost" if lost else "it is repeated"
+                    logger.warning("job %s: writing its output to the store failed, %s: %s", self._job, what, error)
+                if lost:
                     return
-                logger.warning(
-                    "job %s: writing its output to the store failed (try %d of %d; then this part is lost): %s",
-                    self._job,
-                    number + 1,
-                    WRITE_TRIES,
-                    error,
-                )
-                await asyncio.sleep(OUTPUT_PAUSE * (number + 1))
+                await asyncio.sleep(min(OUTPUT_PAUSE * tries, LONGEST_OUTPUT_PAUSE))
             else:
                 return
 
@@ -149,6 +177,7 @@ class OutputWriter:
 
     async def finish(self, **also: Any) -> None:
         """Write the rest now, together with the fields of `also`."""
+        self._finishing = True
         if self._timer is not None:
             self._timer.cancel()
         if self._writing is not None:

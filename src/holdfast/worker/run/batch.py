@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from ...tasks.task import Task
 
 
+CallTogether = Callable[[list[Any], Callable[[int | None], object]], Awaitable[Any]]
+"""Calls a batch task with items; a plain function tells in which thread it runs, and None when it has returned."""
+
+
 class SharingRun(Protocol):
     """What a batch needs of a run."""
 
     batch: Batch | None
     runner: asyncio.Task[None] | None
     in_thread: bool
+    thread: int | None
     log: RunLog | None
 
     @property
@@ -40,7 +45,7 @@ class Batch:
        asked to stop.
     """
 
-    def __init__(self, task: Task[..., Any], call: Callable[[list[Any]], Awaitable[Any]]) -> None:
+    def __init__(self, task: Task[..., Any], call: CallTogether) -> None:
         self.task = task
         self.runs: dict[SharingRun, None] = {}
         self._call = call
@@ -100,7 +105,7 @@ class Batch:
         log = begin_together(run.log for run in self._shares)
         try:
             with traces.calling(self.task.name, [share.span for share in shares]):
-                value = await self._call([share.item for share in shares])
+                value = await self._call([share.item for share in shares], self._runs_in)
             found = parts(self.task.name, value, len(shares))
         except BaseException as error:  # noqa: BLE001  # whatever user code raises ends these jobs, never the worker
             found = [error] * len(shares)
@@ -108,6 +113,11 @@ class Batch:
             end_lines(log)
         for share, part in zip(shares, found, strict=True):
             share.give(part)
+
+    def _runs_in(self, thread: int | None) -> None:
+        """The call of all runs is in this thread now. In that thread."""
+        for run in self._shares:
+            run.thread = thread
 
 
 class _Share:

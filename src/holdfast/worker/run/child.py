@@ -236,6 +236,8 @@ class _ChildLog:
     """What the job prints and logs goes to its output, with level and time, beside what other code writes there."""
 
     tee = False
+    _sending = threading.RLock()
+    """A pipe keeps only short lines of several threads apart. Reentrant, since a signal handler may print."""
 
     def __init__(self, level: int, clock: Clock) -> None:
         self.level = level
@@ -246,8 +248,9 @@ class _ChildLog:
         return ()  # the worker writes what it reads from the pipe
 
     def send(self, data: bytes) -> None:
-        while data:
-            data = data[os.write(1, data) :]
+        with self._sending:
+            while data:
+                data = data[os.write(1, data) :]
 
 
 @contextlib.contextmanager

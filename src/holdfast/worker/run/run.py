@@ -21,7 +21,7 @@ class Run:
 
     __slots__ = (
         "active_at", "ahead", "apart", "batch", "began", "begun", "context", "in_thread", "key", "last_notes", "log",
-        "ran", "record", "runner", "stack", "thread", "timers", "took", "why",
+        "ran", "record", "runner", "stack", "thread", "timers", "took", "why", "writing",
     )  # fmt: skip
 
     def __init__(self, record: Record, began: float | None = None) -> None:
@@ -33,7 +33,9 @@ class Run:
         self.timers: dict[str, asyncio.TimerHandle] | None = None
         """By the reason for which each of them stops the run."""
         self.active_at = 0.0
-        """When it last wrote a note (progress, output, checkpoint, …), by the loop's clock."""
+        """When the store last answered a note (progress, output, checkpoint, …), by the loop's clock."""
+        self.writing = 0
+        """Notes that the store has not answered yet."""
         self.thread: int | None = None
         """The thread in which its function runs now."""
         self.stack: str | None = None

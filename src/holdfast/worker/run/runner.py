@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -175,8 +176,11 @@ class Runner:
             timers["deadline"] = self._loop.call_later(max(0.0, left - passed), self._time_out, run, "deadline")
 
     def _check_activity(self, run: Run, stall: float) -> None:
-        """Stop a run that has written nothing for `stall` seconds; else look again when it could be."""
-        left = run.active_at + stall - self._loop.time()
+        """Stop a run that has written nothing for `stall` seconds; else look again when it could be.
+
+        One whose note the store has not answered is not stalled: it, or its next note, waits for the store.
+        """
+        left = stall if run.writing else run.active_at + stall - self._loop.time()
         if left <= 0:
             self._time_out(run, "stall")
         elif run.timers is not None:
@@ -187,14 +191,26 @@ class Runner:
             run.stack = stacks.of_run(run)
         run.stop(why)
 
-    def call_together(self, task: Task[..., Any], items: list[Any]) -> Awaitable[Any]:
-        """The one call of a batch."""
+    def call_together(
+        self, task: Task[..., Any], items: list[Any], runs_in: Callable[[int | None], object]
+    ) -> Awaitable[Any]:
+        """The one call of a batch. `runs_in` gets the thread of a plain function, and None when it has returned."""
         run_for(task.name)
         fn = task.fn
         if task.dependencies is not None:
             fn = self._injected(task.dependencies.replaced(self._hooks.overrides), fn, None, on_loop=task.is_async)
         fn = self._hooks.wrapped(task, fn, on_loop=task.is_async)
-        return fn(items) if task.is_async else self.threads.call(fn, (items,), {})
+        if task.is_async:
+            return fn(items)
+
+        def call(items: list[Any]) -> Any:
+            runs_in(threading.get_ident())
+            try:
+                return fn(items)
+            finally:
+                runs_in(None)
+
+        return self.threads.call(call, (items,), {})
 
     def _injected(
         self, needed: Dependencies, fn: Callable[..., Any], context: Context | None, *, on_loop: bool
