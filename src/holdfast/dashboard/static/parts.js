@@ -204,8 +204,11 @@ export const copyButton = (what, text) =>
 
 // -- dialogs
 
-/** A modal dialog; `redraw` calls `content` again. Resolves with the argument of `close`. */
-export function dialog(label, content) {
+/**
+ * A modal dialog; `redraw` calls `content` again. Resolves with the argument of `close`. `onlyButtons`: a click beside
+ * it does not close it.
+ */
+export function dialog(label, content, { onlyButtons = false } = {}) {
   const element = document.createElement("dialog");
   element.setAttribute("aria-label", label);
   document.body.appendChild(element);
@@ -221,7 +224,7 @@ export function dialog(label, content) {
       event.preventDefault();
       close(undefined);
     });
-    element.addEventListener("click", (event) => event.target === element && close(undefined));
+    element.addEventListener("click", (event) => event.target === element && !onlyButtons && close(undefined));
     redraw();
     element.showModal();
   });
