@@ -112,6 +112,8 @@ class Search(msgspec.Struct, frozen=True):
     """Jobs that were read."""
     back_to: datetime | None
     """When the last of the read jobs was enqueued."""
+    exact: int = 0
+    """How many of the jobs, the first ones, the text names: by id, key or worker."""
 
 
 class Sought:

@@ -37,6 +37,13 @@ export function jobsHref(filters) {
   return `#/jobs?${made}`;
 }
 
+/** The cursors of a page of a list and those before it: of the history, or of an address that was opened or shared. */
+export function cursorsOf(params) {
+  const cursor = params.get("cursor");
+  if (!cursor) return [null];
+  return history.state?.cursors?.at(-1) === cursor ? history.state.cursors : [null, cursor];
+}
+
 /** A relative time; the exact time is the tooltip. */
 export function when(time, word) {
   if (!time) return muted("–");
