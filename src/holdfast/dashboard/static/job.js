@@ -73,7 +73,7 @@ export default function job(context, id) {
       if (action === "delete") {
         await remove(jobPath(id));
         toast("Job deleted");
-        location.hash = context.list;
+        location.hash = context.lists.jobs;
         return;
       }
       const answer = await post(jobPath(id, `/${action}`), undefined);
@@ -140,7 +140,7 @@ export default function job(context, id) {
     const back = h(
       "nav",
       { class: "crumbs", "aria-label": "Breadcrumb" },
-      h("a", { href: context.list }, "Jobs"),
+      h("a", { href: context.lists.jobs }, "Jobs"),
       h("span", { "aria-hidden": "true" }, "/"),
       mono(line(id, 60)),
     );
@@ -295,7 +295,10 @@ export default function job(context, id) {
           ? lasted(job.started_at, job.finished_at)
           : null,
       ],
-      ["Worker", job.worker ? h("span", { title: line(job.worker, 200) }, workerName(job.worker)) : null],
+      [
+        "Worker",
+        job.worker ? h("a", { href: "#/workers", title: line(job.worker, 200) }, workerName(job.worker)) : null,
+      ],
       ["Process", job.pid ? String(job.pid) : null],
       ["Heartbeat", worker ? `${span(worker.last_heartbeat)} ago, lease ${span(worker.lease)}` : null],
       ["Fence", String(job.fence)],
@@ -387,11 +390,7 @@ export default function job(context, id) {
               { class: "head" },
               h("b", {}, title),
               time &&
-                h(
-                  "time",
-                  { class: "soft", datetime: time, title: exact(time) },
-                  Date.parse(time) > Date.now() + 1000 ? ago(time) : at(time),
-                ),
+                h("time", { class: "soft", datetime: time, title: exact(time) }, age(time) < -1 ? ago(time) : at(time)),
             ),
             detail,
           ),
