@@ -97,13 +97,18 @@ async def checked(handle: Handle[Any], position: int) -> None:
             await anext(chunks, None)
 
 
-async def chunk_events(handle: Handle[Any], position: int) -> AsyncGenerator[bytes]:
-    """The chunks after a position as `chunk` events, whose ids are positions, and `end` once the job has ended."""
+async def chunk_events(handle: Handle[Any], position: int, *, follow: bool = True) -> AsyncGenerator[bytes]:
+    """The chunks after a position as `chunk` events, whose ids are positions, and `end` once the job has ended.
+
+    Without `follow`, only the stored chunks, and no `end`.
+    """
     try:
-        async with aclosing(handle.stream(position)) as chunks:
+        async with aclosing(handle.stream(position, follow=follow)) as chunks:
             async for chunk in chunks:
                 data = encode(msgspec.structs.asdict(chunk))
                 yield b"event: chunk\nid: %d\ndata: %s\n\n" % (chunk.position, data)
+        if not follow:
+            return
         status = (await handle.job()).state.value
     except JobNotFound:  # removed at its end
         status = REMOVED

@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { flowHref } from "./flows.js";
 import { age, ago, at, line, plain, span } from "./format.js";
 import { cloneJob, editJob } from "./jobforms.js";
-import { logs } from "./logs.js";
+import { logs, stream } from "./logs.js";
 import {
   bar,
   block,
@@ -41,6 +41,7 @@ export default function job(context, id) {
   const opened = new Set();
   const abort = new AbortController();
   const output = logs(context, id, abort.signal);
+  const emitted = stream(context, id, abort.signal);
   const tree = trees(context.draw);
 
   async function load() {
@@ -64,7 +65,7 @@ export default function job(context, id) {
     worker = workers ? workers.workers.find((one) => one.id === job.worker) || null : null;
     page.busy = job.status === "running"; // its output and progress are no transitions
     page.every = job.status === "running" ? 1000 : ENDED.has(job.status) ? 30000 : 3000;
-    await output.load(job.status === "running");
+    await Promise.all([output.load(job.status === "running"), job.fence && emitted.load()]);
   }
 
   async function act(action, word, question, detail) {
@@ -215,6 +216,7 @@ export default function job(context, id) {
                 ),
             ),
           (output.any() || job.type === "shell") && output.view(job.status === "running"),
+          emitted.any() && emitted.view(job.status === "running"),
           flow &&
             panel(
               "Jobs of this flow",
