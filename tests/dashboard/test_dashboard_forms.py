@@ -239,7 +239,7 @@ def test_a_token_is_created_shown_once_restricted_and_revoked(make_lab, page):
     row.get_by_role("button", name="Restrict…").click()
     dialog(page).get_by_label("Roles").fill("read")
     submit(page, "Save")
-    expect(row.locator("td[data-label=roles]")).to_have_text("read")
+    expect(row.locator("td[data-label=Roles]")).to_have_text("read")
     [_, one] = lab.do(tokens.tokens(records))
     assert (one.id, one.roles, one.tasks, one.created_by) == (made.split("_")[1], ("read",), ("report_*",), "ann")
     assert (one.expires_at - one.created_at).days == 7

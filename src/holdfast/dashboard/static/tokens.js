@@ -110,22 +110,23 @@ export function tokens(context) {
         "th",
         { scope: "row", class: "name" },
         h("span", { tabindex: "-1", "data-open": true }, line(token.label, 100) || token.id),
+        token.label && h("div", { class: "mono soft" }, token.id),
         token.id === known.current && h("span", { class: "tag" }, "yours"),
         token.expired && h("span", { class: "tag warn" }, "expired"),
       ),
-      h("td", { "data-label": "Id", class: "mono" }, token.id),
-      ["roles", "queues", "tasks"].map((part) =>
-        h(
+      ["Roles", "Queues", "Tasks"].map((label) => {
+        const part = label.toLowerCase();
+        return h(
           "td",
-          { "data-label": part, key: part },
+          { "data-label": label, key: part },
           line(token[part].join(", "), 200) || (part === "roles" ? muted("none") : "all"),
-        ),
-      ),
+        );
+      }),
       h(
         "td",
         { "data-label": "Created" },
         when(token.created_at),
-        token.created_by && ` by ${line(token.created_by, 100)}`,
+        token.created_by && muted(` by ${line(token.created_by, 100)}`),
       ),
       h("td", { "data-label": "Expires" }, token.expires_at ? when(token.expires_at) : "never"),
       h(
@@ -141,9 +142,9 @@ export function tokens(context) {
     );
 
   function content() {
-    if (problem) return h("p", { class: "soft" }, plain(problem));
-    if (!known) return h("p", { class: "soft" }, "Loading…");
-    if (!known.tokens.length) return h("p", { class: "soft" }, "No tokens yet.");
+    if (problem) return h("p", { class: "soft none" }, plain(problem));
+    if (!known) return h("p", { class: "soft none" }, "Loading…");
+    if (!known.tokens.length) return h("p", { class: "soft none" }, "No tokens yet.");
     return h(
       "div",
       { class: "scroll" },
@@ -157,7 +158,7 @@ export function tokens(context) {
           h(
             "tr",
             {},
-            ["Token", "Id", "Roles", "Queues", "Tasks", "Created", "Expires"].map((label) =>
+            ["Token", "Roles", "Queues", "Tasks", "Created", "Expires"].map((label) =>
               h("th", { scope: "col" }, label),
             ),
             h("th", {}, h("span", { class: "hidden" }, "Actions")),
