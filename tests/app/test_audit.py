@@ -93,7 +93,7 @@ def test_every_action_has_its_own_name():
         "audit.undo", "bulk.change", "bulk.move", "bulk.purge", "bulk.recover", "bulk.retry_dead", "cancel", "clone",
         "config.set", "config.unset", "delete", "edit", "flow.cancel", "flow.retry", "mark_failed", "pause", "resume",
         "retry", "schedule.delete", "schedule.pause", "schedule.put", "schedule.resume", "schedule.run_now",
-        "store.write", "token.create", "token.revoke", "update_meta", "webhook.add", "webhook.remove",
+        "store.write", "token.create", "token.edit", "token.revoke", "update_meta", "webhook.add", "webhook.remove",
         "worker.control",
     ]  # fmt: skip
 
@@ -143,12 +143,14 @@ async def test_every_kind_of_action_is_recorded_once(app):
         await app.config.set("poll", 2)
         await app.config.unset("poll")
         token = await tokens.create(parts_of(app).records, ["read"], "ops")
+        await tokens.edit(parts_of(app).records, token.split("_")[1], expires=60)
         await tokens.revoke(parts_of(app).records, token.split("_")[1])
         found = await entries(app, limit=100)
     assert [entry.action for entry in reversed(found)] == [
         "update_meta", "edit", "clone", "cancel", "retry", "bulk.change", "bulk.move", "bulk.retry_dead", "bulk.purge",
         "bulk.recover", "pause", "resume", "delete", "schedule.put", "schedule.pause", "schedule.resume",
-        "schedule.run_now", "schedule.delete", "config.set", "config.unset", "token.create", "token.revoke",
+        "schedule.run_now", "schedule.delete", "config.set", "config.unset", "token.create", "token.edit",
+        "token.revoke",
     ]  # fmt: skip
     assert {entry.status for entry in found} == {"done"}
     by_name = {entry.action: entry for entry in found}

@@ -204,6 +204,67 @@ def test_a_webhook_is_added_changed_and_removed(make_lab, page, monkeypatch):
     page.complaints.clear()  # the browser logs the refused request
 
 
+def log_in(page, lab, token):
+    page.goto(lab.address)
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Log in").click()
+    page.locator(".page h1").wait_for()
+    page.complaints.clear()  # the browser logs the 401 before the login
+    page.evaluate("location.hash = '#/settings'")
+    expect(page.locator(".page h1")).to_have_text("Settings")
+
+
+def test_a_token_is_created_shown_once_restricted_and_revoked(make_lab, page):
+    lab = make_lab(token="a-long-enough-token")
+    records = parts_of(lab.app).records
+    own = lab.do(tokens.create(records, ["read", "operate"], "ann", queues=()))
+    log_in(page, lab, own)
+    open_form(page, "Create a token…")
+    dialog(page).get_by_label("Roles").fill("read, work")
+    submit(page, "Create")
+    expect(dialog(page).get_by_label("Roles")).to_have_accessible_description(re.compile("lacks the roles work"))
+    dialog(page).get_by_label("Roles").fill("read, operate")
+    dialog(page).get_by_label("Label").fill("wall <b>screen</b>")
+    dialog(page).get_by_label("Valid for").fill("7")
+    dialog(page).get_by_label("Tasks").fill("report_*")
+    submit(page, "Create")
+    expect(dialog(page)).to_contain_text("cannot be shown again")
+    page.mouse.click(5, 5)  # beside the dialog
+    made = dialog(page).locator("pre").inner_text()
+    assert made.startswith("hf_")
+    submit(page, "Close")
+    row = page.locator("[data-row]").filter(has_text="wall <b>screen</b>")
+    expect(row).to_contain_text("by ann")
+    assert made.split("_", 2)[2] not in page.content()
+    row.get_by_role("button", name="Restrict…").click()
+    dialog(page).get_by_label("Roles").fill("read")
+    submit(page, "Save")
+    expect(row.locator("td[data-label=Roles]")).to_have_text("read")
+    [_, one] = lab.do(tokens.tokens(records))
+    assert (one.id, one.roles, one.tasks, one.created_by) == (made.split("_")[1], ("read",), ("report_*",), "ann")
+    assert (one.expires_at - one.created_at).days == 7
+    row.get_by_role("button", name="Revoke").click()
+    submit(page, "Revoke")
+    expect(row).to_have_count(0)
+    page.evaluate("location.hash = '#/audit'")
+    audited = page.locator("tr[data-row]").filter(has_text="token.")
+    expect(audited).to_have_count(4)
+    expect(audited.get_by_role("link")).to_have_count(0)  # the id is not that of a job
+    page.go_back()
+    page.locator("[data-row]").filter(has_text="yours").get_by_role("button", name="Revoke").click()
+    expect(dialog(page)).to_contain_text("you are logged out")
+    submit(page, "Revoke")
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    assert lab.do(tokens.tokens(records)) == []
+    page.complaints.clear()  # the browser logs the refused requests
+
+
+def test_without_a_login_by_token_none_can_be_created(lab, page):
+    look(page, lab, "#/settings")
+    expect(page.get_by_role("region", name="Tokens")).to_contain_text("holdfast token create")
+    expect(page.get_by_role("button", name="Create a token…")).to_have_count(0)
+
+
 def test_an_action_is_undone_on_the_audit_page(lab, page):
     job = lab.enqueue("resize_image", "a.raw", 1)
     lab.do(lab.app.cancel(job))
@@ -279,3 +340,24 @@ def test_forms_are_accessible(lab, make_page, scheme, width):
             submit(page, send)
             dialog(page).locator(".error-text").first.wait_for()
             check(page, f"{name}: errors")
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_forms_of_tokens_are_accessible(make_lab, make_page, scheme, width):
+    lab = make_lab(token="a-long-enough-token")
+    page = make_page(color_scheme=scheme, viewport={"width": width, "height": 900})
+    log_in(page, lab, "a-long-enough-token")
+    open_form(page, "Create a token…")
+    submit(page, "Create")
+    dialog(page).locator(".error-text").first.wait_for()
+    check(page, "a new token: errors")
+    dialog(page).get_by_label("Roles").fill("read")
+    dialog(page).get_by_label("Label").fill("W" * 100)
+    submit(page, "Create")
+    dialog(page).locator("pre").wait_for()
+    check(page, "the new token")
+    submit(page, "Close")
+    page.get_by_role("button", name="Restrict…").wait_for()
+    check(page, "tokens")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

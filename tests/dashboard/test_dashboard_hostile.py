@@ -14,6 +14,7 @@ from holdfast.app import parts_of
 from holdfast.core.job import State
 from holdfast.core.lifecycle import Outcome
 from holdfast.core.operations import Ask, Holder, Note, Output
+from holdfast.http import tokens
 from holdfast.store.protocol import Batch
 from support.browser import look
 from support.inside import session_of
@@ -40,6 +41,7 @@ SIGNS = (
 )
 NUL = "a\x00b <b>\x00\x00</b>"
 """Only in output, streams, errors and tracebacks: JSON values, names and search texts with NUL are refused."""
+TOKEN = "a-long-enough-token"
 LOOK = (Path(__file__).parent / "hostile.js").read_text()
 LONG = "A" * 1_000_000
 WIDE = "W" * 120
@@ -96,6 +98,30 @@ def test_names_and_errors_of_flows_are_text(lab, make_page):
             found = page.evaluate(LOOK)
             assert (found["ran"], found["foreign"]) == (None, []), text
             page.keyboard.press("Escape")
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_settings_webhooks_and_tokens_are_text(make_lab, make_page, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_SECRET", "a-secret-of-all-processes-of-this-store")
+    lab = make_lab(token=TOKEN)
+
+    async def fill():
+        for number, text in enumerate((*MARKUP, WIDE)):
+            scope = {"queues": [text], "tasks": [text]}
+            await tokens.create(parts_of(lab.app).records, ["read"], text[:100], created_by=text, **scope)
+            await lab.app.webhooks.add(f"{number}{text}", f"https://example.com/{quote(text)}", **scope)
+
+    lab.do(fill())
+    for width in (1280, 390):
+        page = make_page(viewport={"width": width, "height": 900})
+        page.goto(f"{lab.address}/#/settings")
+        page.get_by_label("Token").fill(TOKEN)
+        page.get_by_role("button", name="Log in").click()
+        for name in ("Webhooks", "Tokens"):
+            page.get_by_role("region", name=name).locator("[data-row]").nth(len(MARKUP)).wait_for()
+        assert page.evaluate(LOOK) == {"ran": None, "wide": [], "foreign": [], "links": []}, width
+        page.complaints.clear()  # the browser logs the 401 before the login
 
 
 def saved():

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from holdfast import Flow
 from holdfast.app import parts_of
 from support.browser import look
 from support.scene import a_few
@@ -46,6 +47,34 @@ def test_back_and_the_breadcrumb_return_to_the_same_page_of_the_list(lab, page):
     expect(rows(page).first).to_contain_text("69.raw")
     page.get_by_role("button", name="Newer").click()
     expect(rows(page).first).to_contain_text("119.raw")
+
+
+def test_back_and_the_breadcrumb_return_to_the_same_flows_and_queues(lab, page):
+    async def many():
+        task = parts_of(lab.app).registry.tasks["resize_image"]
+        for number in range(55):
+            made = Flow(f"import {number}")
+            made.add(task, "a.raw", 1)
+            await lab.app.enqueue_flow(made)
+
+    lab.do(many())
+    look(page, lab, "#/flows?state=blocked")
+    page.get_by_role("button", name="Older").click()
+    expect(rows(page)).to_have_count(5)
+    rows(page).first.get_by_role("link").click()
+    page.locator(".job-title").wait_for()
+    page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="Flows").click()
+    expect(rows(page)).to_have_count(5)
+    expect(page.get_by_role("button", name="blocked")).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("button", name="Newer").click()
+    expect(rows(page)).to_have_count(50)
+    page.go_back()
+    expect(rows(page)).to_have_count(5)
+    look(page, lab, "#/queues")
+    page.get_by_role("button", name="Queued").click()
+    page.get_by_role("link", name=re.compile("^no worker")).first.click()
+    page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="Queues").click()
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("Queued")
 
 
 def test_a_new_tab_has_the_token_and_a_logout_ends_all_tabs(make_lab, page):

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from playwright.sync_api import expect
 
@@ -71,6 +72,45 @@ def test_a_running_job_prints_live(lab, page):
     expect(log).to_contain_text("step 5")
     expect(page.get_by_role("region", name="Output")).to_contain_text("live")
     expect(log).to_contain_text("step 30")
+
+
+def test_the_stream_of_every_attempt_is_live_and_has_a_search_and_a_download(lab, page):
+    go = asyncio.Event()
+
+    @lab.app.task(name="speaking", queue="media", max_attempts=2, retry=Backoff(base=0.0, factor=1, jitter=0))
+    async def speaking(ctx: Context) -> None:
+        await ctx.emit(f"\x1b[31mred {ctx.job.attempt}\x1b[0m <b>bold</b>")
+        await ctx.emit({"done": ctx.job.attempt, "html": "<img src=x onerror='window.ran = 1'>"})
+        if ctx.job.attempt == 1:
+            raise OSError("again")
+        await go.wait()
+        await ctx.emit("last words")
+
+    id = lab.enqueue("speaking")
+    lab.start_worker("media")
+    look(page, lab, f"#/jobs/{id}")
+    panel, log = page.get_by_role("region", name="Stream"), page.get_by_role("log", name="Stream of the job")
+    expect(log.locator(".log-line")).to_have_count(4)
+    expect(panel).to_contain_text("live")
+    expect(log.locator(".ansi-1")).to_have_text(["red 1", "red 2"])
+    expect(log.locator(".log-line").nth(3)).to_contain_text('{"done":2,"html":"<img')
+    assert page.evaluate("window.ran ?? null") is None
+    assert log.locator("b, img").count() == 0, "chunks are never markup"
+    lab._loop.call_soon_threadsafe(go.set)
+    expect(log.locator(".log-line").last).to_contain_text("last words")
+    panel.get_by_role("combobox", name="Attempt").select_option("Attempt 1")
+    expect(log.locator(".log-line")).to_have_count(2)
+    panel.get_by_role("combobox", name="Attempt").select_option("All attempts")
+    panel.get_by_role("searchbox").fill("LAST")
+    expect(log.locator("mark")).to_have_text(["last"])
+    expect(panel).to_contain_text("1 of 5 chunks")
+    with page.expect_download() as started:
+        panel.get_by_role("button", name="Download").click()
+    assert started.value.suggested_filename == f"{id}.jsonl"
+    lines = Path(started.value.path()).read_text().splitlines()
+    assert [msgspec.json.decode(line) for line in lines][1::3] == [
+        {"done": 1, "html": "<img src=x onerror='window.ran = 1'>"}, "last words",
+    ]  # fmt: skip
 
 
 def test_values_are_trees_and_lists_of_records_tables(lab, page):

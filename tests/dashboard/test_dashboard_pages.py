@@ -58,6 +58,34 @@ def test_the_overview_shows_counts_charts_and_what_needs_attention(lab, page):
         expect(page.get_by_role("img", name=re.compile(f"Throughput, last {label}: 3 jobs"))).to_be_visible()
 
 
+LABELS = """() => [...document.querySelectorAll(".plot")].flatMap((plot) => {
+  const box = plot.getBoundingClientRect();
+  return [...plot.querySelectorAll("text.axis")].map((text) => {
+    const inner = text.getBoundingClientRect();
+    const inside = inner.left >= box.left && inner.right <= box.right && inner.bottom <= box.bottom + 1;
+    return [text.getAttribute("text-anchor") === "middle" ? text.textContent : "", inside];
+  });
+})"""
+
+
+def test_axis_labels_are_round_and_not_clipped_and_times_have_both_zones(lab, make_page):
+    page = make_page(timezone_id="Asia/Kolkata")
+    lab.do(a_few(lab.app))
+    look(page, lab)
+    for label, minutes in (("15 min", range(60)), ("6 h", (0, 30)), ("24 h", (0,))):
+        page.get_by_role("button", name=label).click()
+        expect(page.get_by_role("img", name=re.compile(f"Throughput, last {label}"))).to_be_visible()
+        labels = page.evaluate(LABELS)
+        assert all(inside for _, inside in labels), labels
+        times = [text for text, _ in labels if ":" in text]
+        assert len(times) > 7
+        assert {int(text[3:]) for text in times} <= set(minutes), times
+    id = lab.enqueue("resize_image", "a.raw", 1, at=datetime(2031, 5, 4, 20, 30, tzinfo=UTC))
+    look(page, lab, f"#/jobs/{id}")
+    due = page.locator(".facts time[datetime^='2031']")
+    expect(due).to_have_attribute("title", re.compile(r"May 5, 2031, 02:00:00 .*2031-05-04T20:30:00.000Z"))
+
+
 def test_the_overview_shows_store_warnings(lab, page, monkeypatch):
     async def warnings():
         return (Finding(False, "maxmemory-policy is allkeys-lru", "CONFIG SET maxmemory-policy noeviction"),)
@@ -248,6 +276,7 @@ def test_a_running_job_is_followed_live(lab, page):
         look(page, lab, f"#/jobs/{film}")
         expect(page.locator(".job-title .state")).to_have_text("running")
         expect(page.locator(".timeline")).to_contain_text("last heartbeat")
+        expect(page.locator(".facts a[href='#/workers']")).to_be_visible()
         expect(page.get_by_role("progressbar")).to_be_visible()
         expect(page.get_by_role("region", name="Checkpoint")).to_be_visible()
         look(page, lab, f"#/jobs/{printing}")

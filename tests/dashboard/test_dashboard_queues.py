@@ -38,3 +38,22 @@ def test_a_thousand_queues_are_searched_sorted_and_scrolled(lab, page):
     page.reload()
     expect(rows).to_have_count(1)
     expect(page.get_by_label("Find a queue")).to_have_value("0042")
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_a_queue_is_a_compact_card_on_a_phone(lab, make_page):
+    lab.enqueue("send_invoice", 1, "2026-01")
+    lab.enqueue("resize_image", "a.raw", 1)
+    page = make_page(viewport={"width": 390, "height": 844})
+    look(page, lab, "#/queues")
+    rows = page.locator("tr[data-row]")
+    expect(rows).to_have_count(2)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    for row in rows.all():
+        box = row.bounding_box()
+        assert box["width"] <= 390
+        assert box["height"] < 300
+        for part in (row.get_by_role("link").first, row.get_by_role("button", name="Pause")):
+            inner = part.bounding_box()
+            assert box["x"] <= inner["x"]
+            assert inner["x"] + inner["width"] <= box["x"] + box["width"]

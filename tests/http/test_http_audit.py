@@ -40,6 +40,9 @@ ACTIONS = {
     ("POST", "/v1/audit/{id}/undo"): "audit.undo",
     ("PUT", "/v1/webhooks/{name}"): "webhook.add",
     ("DELETE", "/v1/webhooks/{name}"): "webhook.remove",
+    ("POST", "/v1/tokens"): "token.create",
+    ("PATCH", "/v1/tokens/{id}"): "token.edit",
+    ("DELETE", "/v1/tokens/{id}"): "token.revoke",
     ("PUT", "/v1/config/{key}"): "config.set",
     ("DELETE", "/v1/config/{key}"): "config.unset",
 }
@@ -49,6 +52,7 @@ BODIES = {
     "schedule.put": {"type": "noop", "payload": {}, "every": 60},
     "config.set": {"value": 2},
     "webhook.add": {"url": "https://example.com/hook"},
+    "token.create": {"roles": ["read"]},
     "edit": {"priority": 3},
     "worker.control": {"action": "quiet", "all_workers": True},
 }

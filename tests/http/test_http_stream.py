@@ -51,6 +51,27 @@ async def test_a_reader_sees_the_attempts_and_continues_at_a_position(http, app)
     assert half.chunks == reader.chunks[2:]
 
 
+async def test_stored_chunks_are_read_without_waiting_for_the_end(http, app):
+    go = asyncio.Event()
+
+    @app.task
+    async def speak(ctx: Context) -> None:
+        await ctx.emit("one")
+        await go.wait()
+
+    handle = await speak.enqueue()
+    path = f"/v1/jobs/{handle.id}/stream?follow=false"
+    assert b"event:" not in (await http("GET", path)).content
+    async with working(app):
+        chunk = await anext(handle.stream())
+        stored = (await http("GET", path)).content
+        assert (stored.count(b"event: chunk"), b"event: end" in stored) == (1, False)
+        assert b"event:" not in (await http("GET", f"{path}&position={chunk.position}")).content
+        go.set()
+        await handle.wait(timeout=30)
+    assert b"event: end" not in (await http("GET", path)).content
+
+
 async def test_mistakes_are_answered_before_the_stream_begins(http, app):
     @app.task
     async def speak(ctx: Context) -> None:

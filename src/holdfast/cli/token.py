@@ -103,8 +103,10 @@ def revoke(
     id: Annotated[str, typer.Argument(metavar="ID", help="As `token list` shows it.", show_default=False)],
     url: options.Url = None,
 ) -> None:
-    """Revoke a token; servers refuse it within seconds."""
+    """Revoke a token, and those that were created with it; servers refuse them within seconds."""
     from ..http import tokens
 
-    with_app(url, lambda app: tokens.revoke(parts_of(app).records, id))
+    others = with_app(url, lambda app: tokens.revoke(parts_of(app).records, id))
     print(f"Token {id} revoked.")
+    if others:
+        print(f"Also revoked, because they were created with it: {', '.join(others)}.")

@@ -77,9 +77,10 @@ class Bulk:
         first = {record.id: record for record in await named(session.store, sought)}
         found = await _look(session, sought, cursor, checked_limit(limit), WINDOW)
         rest = [record for record in found.records if record.id not in first]
-        records = [*(first.values() if cursor is None else ()), *rest]
+        begin = list(first.values()) if cursor is None else []
         back_to = None if found.back_to is None else moment(found.back_to)
-        return Search([job_view(record) for record in records], found.cursor, found.looked, back_to)
+        views = [job_view(record) for record in (*begin, *rest)]
+        return Search(views, found.cursor, found.looked, back_to, len(begin))
 
     @on_app_loop
     async def count(self, session: Session, wanted: Filter, *, cursor: str | None = None) -> Count:

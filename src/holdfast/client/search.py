@@ -45,6 +45,10 @@ class Scope(msgspec.Struct, frozen=True):
     def covers_task(self, task: str) -> bool:
         return _named(task, self.tasks)
 
+    def contains(self, other: Scope) -> bool:
+        """Whether another scope covers nothing that this one does not; a pattern must be inside one of this scope."""
+        return _inside(other.queues, self.queues) and _inside(other.tasks, self.tasks)
+
     def includes(self, record: Record) -> bool:
         """Whether a stored job is covered. A flow never is: its jobs may be of any queue and task."""
         return self.covers(record.queue, record.task) and not is_flow(record)
@@ -68,6 +72,11 @@ def _named(name: str, patterns: tuple[str, ...]) -> bool:
     return not patterns or any(
         re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) for pattern in patterns
     )
+
+
+def _inside(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
+    # A pattern that matches the text of another one, asterisks included, matches all that the other matches.
+    return not patterns or (bool(names) and all(_named(name, patterns) for name in names))
 
 
 def _only(patterns: tuple[str, ...]) -> str | None:
@@ -103,6 +112,8 @@ class Search(msgspec.Struct, frozen=True):
     """Jobs that were read."""
     back_to: datetime | None
     """When the last of the read jobs was enqueued."""
+    exact: int = 0
+    """How many of the jobs, the first ones, the text names: by id, key or worker."""
 
 
 class Sought:

@@ -194,7 +194,7 @@ async def logs(call: Call, id: str, query: shapes.OutputQuery) -> Answer:
     return json(shapes.LogsOut(with_attempts(found, attempts_of(record)), lines.position))
 
 
-async def stream(call: Call, id: str, query: shapes.OutputQuery) -> Stream:
+async def stream(call: Call, id: str, query: shapes.StreamQuery) -> Stream:
     """Stream the chunks that a job emits: `chunk` events, and `end` after its end; Last-Event-ID resumes."""
     handle = call.app.handle(checked_text(id, "id"))
     position = sse.resumed_at(call.header(b"last-event-id"), query.position)
@@ -204,7 +204,7 @@ async def stream(call: Call, id: str, query: shapes.OutputQuery) -> Stream:
     except BaseException:
         call.service.stream_ended()
         raise
-    return sse.answer(call, sse.chunk_events(handle, position))
+    return sse.answer(call, sse.chunk_events(handle, position, follow=query.follow))
 
 
 async def list_dead(call: Call, query: shapes.DeadQuery) -> Answer:

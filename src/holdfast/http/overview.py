@@ -117,6 +117,8 @@ class SearchOut(msgspec.Struct):
     """Number of jobs read."""
     back_to: datetime | None
     """When the last of them was enqueued."""
+    exact: int
+    """How many of the jobs, the first ones, the text names: by id, key or worker."""
 
 
 class Bulk(Body, kw_only=True):
@@ -226,7 +228,7 @@ class Me(msgspec.Struct):
 async def search(call: Call, query: SearchQuery) -> Answer:
     """Search the next 10,000 jobs, newest first; matches in short form."""
     found = await call.app.bulk.search(query.filter(call.access.scope), limit=query.limit, cursor=query.cursor)
-    return json(SearchOut([_row(job) for job in found.jobs], found.cursor, found.looked, found.back_to))
+    return json(SearchOut([_row(job) for job in found.jobs], found.cursor, found.looked, found.back_to, found.exact))
 
 
 async def count(call: Call, query: CountQuery) -> Answer:

@@ -16,6 +16,7 @@ from . import (
     schedules,
     scoping,
     signals,
+    token_routes,
     webhooks,
 )
 from .endpoint import EVENTS, Endpoint
@@ -152,6 +153,7 @@ def endpoints() -> list[Endpoint]:
         *flows.endpoints(),
         *audit.endpoints(),
         *webhooks.endpoints(),
+        *token_routes.endpoints(),
         Endpoint("GET", "/v1/config", READ, inspection.list_settings, {200: SettingsOut}),
         Endpoint("GET", "/v1/config/{key}", READ, inspection.get_setting, {200: Setting}, (NOT_SET,)),
         Endpoint("PUT", "/v1/config/{key}", OPERATE, inspection.put_setting, {200: Setting}, WRITES),

@@ -178,7 +178,7 @@ def endpoints() -> list[Endpoint]:
     refusals, its = (*REFUSED, OUTCOME_UNKNOWN), scoping.schedule
     ran = (*CHANGED, QUEUE_FULL, *REFUSED)
     return [
-        Endpoint("GET", "/v1/schedules", "read", list_schedules, {200: SchedulesOut}, within=scoping.listed_schedules),
+        Endpoint("GET", "/v1/schedules", "read", list_schedules, {200: SchedulesOut}, within=scoping.listed),
         Endpoint("GET", one, "read", get_schedule, out, (SCHEDULE_NOT_FOUND,), its),
         Endpoint("PUT", one, "operate", put_schedule, out, refusals, scoping.kept_schedule),
         Endpoint("POST", f"{one}/pause", "operate", pause_schedule, out, CHANGED, its),

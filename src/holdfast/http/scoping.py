@@ -18,6 +18,7 @@ from ..core.errors import JobNotFound, ScheduleNotFound
 from ..core.job import Record
 from ..core.validation import checked_text
 from ..views import Job
+from . import tokens
 from .call import Call
 from .problems import FORBIDDEN, Refused
 
@@ -122,8 +123,26 @@ async def kept_schedule(call: Call, scope: Scope, given: dict[str, Any]) -> None
     check(scope, kept.queue, kept.task, f"schedule {kept.name!r:.200}")
 
 
-async def listed_schedules(call: Call, scope: Scope, given: dict[str, Any]) -> None:
-    """A list of schedules; the handler omits those outside the scope."""
+async def listed(call: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """A list of schedules or tokens; the handler omits those outside the scope."""
+
+
+async def token(call: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """The token in the path."""
+    found = {one.id: Scope(one.queues, one.tasks) for one in await tokens.tokens(call.parts.records)}
+    if (its := found.get(given["id"])) is None or not scope.contains(its):
+        raise tokens.UnknownToken(given["id"])
+
+
+async def made_token(_: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """A token to be created; by default it gets the same scope."""
+    body = given["body"]
+    body = msgspec.structs.replace(body, queues=body.queues or scope.queues, tasks=body.tasks or scope.tasks)
+    if not scope.contains(Scope(body.queues, body.tasks)):
+        raise Refused(
+            FORBIDDEN, f"no token was created: its queues and tasks must be within the scope of this token ({scope})"
+        )
+    given["body"] = body
 
 
 async def whole_queues(_: Call, scope: Scope, given: dict[str, Any]) -> None:

@@ -334,6 +334,13 @@ class OutputQuery(Body):
     position: Annotated[int, Meta(ge=0, lt=2**53)] = 0
 
 
+class StreamQuery(OutputQuery):
+    """Where to start in the job's stream."""
+
+    follow: bool = True
+    """False: only stored chunks, without an end."""
+
+
 class LogsOut(msgspec.Struct):
     """Lines that a job printed and logged."""
 

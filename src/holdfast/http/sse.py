@@ -98,19 +98,22 @@ async def checked(handle: Handle[Any], position: int) -> None:
         await anext(chunks, None)
 
 
-async def chunk_events(handle: Handle[Any], position: int) -> AsyncGenerator[bytes]:
+async def chunk_events(handle: Handle[Any], position: int, *, follow: bool = True) -> AsyncGenerator[bytes]:
     """The chunks after a position as `chunk` events, whose ids are positions, and `end` once the job has ended.
 
     While the store does not respond, it goes on: a browser would not connect again after the answer 503. It ends
-    before a damaged chunk, of which the answer to the next connection tells.
+    before a damaged chunk, of which the answer to the next connection tells. Without `follow`, only the stored chunks,
+    and no `end`.
     """
     status = ""
     while not status:
         try:
-            async with aclosing(handle.stream(position)) as chunks:
+            async with aclosing(handle.stream(position, follow=follow)) as chunks:
                 async for chunk in chunks:
                     position, data = chunk.position, encode(msgspec.structs.asdict(chunk))
                     yield b"event: chunk\nid: %d\ndata: %s\n\n" % (position, data)
+            if not follow:
+                return
             status = (await handle.job()).state.value
         except JobNotFound:  # removed at its end
             status = REMOVED

@@ -2,6 +2,9 @@
 
 A token is `hf_ID_SECRET`. The id selects the record; the secret's digest is compared in constant time. The stored
 digest cannot be used as a token, and the secret is never logged or listed.
+
+A token that was created with another token (`POST /v1/tokens`) is valid only as long as that one, and has at most its
+roles. Its name in logs begins with the name of its creator, who chose the label.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ from ..client.search import Scope
 from ..core.clock import MICROS, fresh_secret
 from ..core.errors import ConfigError, HoldfastError, OutcomeUnknown
 from ..core.validation import checked_name, checked_seconds, checked_text
-from ..observe.actors import note_target
+from ..observe.actors import ACTOR_LIMIT, note_before, note_target
 from ..store.worker_writes import RecordKind, WorkerWrites
 from ..views import moment
 
 if TYPE_CHECKING:
     from ..client.records import Records
     from ..core.clock import Clock
+    from ..store.protocol import Versioned
 
 KIND = "token"
 """The kind of the store's records."""
@@ -54,6 +58,10 @@ class Stored(msgspec.Struct, frozen=True):
     expires_at: int | None = None
     """Microseconds of the store's clock; None: valid until revoked."""
     scope: Scope | None = None
+    made_with: str = ""
+    """The id of the token with which it was created; "" if by a command, or with HOLDFAST_TOKEN."""
+    created_by: str = ""
+    """Who created it over HTTP, as logs name the sender; "" if it was created by a command."""
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -66,7 +74,12 @@ class Access(msgspec.Struct, frozen=True):
     """The token's id; "" for HOLDFAST_TOKEN, and if no token is needed."""
     expires_at: int | None = None
     label: str = ""
-    """The token's label; `HOLDFAST_TOKEN` for that one, "" if no token is needed."""
+    """The token's name for logs: its label; `HOLDFAST_TOKEN` for that one, "" if no token is needed."""
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether the sender was admitted without a token."""
+        return not (self.token or self.label)
 
     @property
     def who(self) -> str:
@@ -86,6 +99,17 @@ class TokenInfo(msgspec.Struct, frozen=True):
     """Empty: all. `tasks` likewise."""
     tasks: tuple[str, ...]
     expired: bool
+    created_by: str
+    """Who created it over HTTP; empty: `holdfast token create`."""
+    made_with: str
+    """The id of the token with which it was created: it ends with that one. Empty: with none."""
+
+
+class UnknownToken(HoldfastError, LookupError):
+    """There is no token with this id."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"there is no token {id!r}; `holdfast token list` lists all tokens")
 
 
 EVERYTHING = Access(ALL)
@@ -101,15 +125,18 @@ async def create(
     expires: timedelta | float | None = None,
     queues: Iterable[str] = (),
     tasks: Iterable[str] = (),
+    made_with: str = "",
+    created_by: str = "",
 ) -> str:
     """Create a token and store its digest; returns the token, which is not stored.
 
     `expires`: seconds of validity. `queues` and `tasks`: its scope, by name with `*` as wildcard; empty: all.
+    `made_with`, `created_by`: the token and the name of the sender of a request. Its roles and scope are checked there.
     """
     wanted = checked_roles(roles)
     if label:
         checked_text(label, "a label", LABEL_LIMIT)
-    lasts = None if expires is None else checked_seconds(expires, "expires", positive=True)
+    lasts = _lasts(expires)
     scope = Scope(
         tuple(dict.fromkeys(checked_name(queue, "queue") for queue in queues)),
         tuple(dict.fromkeys(checked_name(task, "task") for task in tasks)),
@@ -122,7 +149,8 @@ async def create(
     secret = fresh_secret()
     now = await records.now()
     ends = None if lasts is None else now + int(lasts * MICROS)
-    stored = Stored(_digest(secret), wanted, label, now, ends, scope if scope.queues or scope.tasks else None)
+    limited = scope if scope.queues or scope.tasks else None
+    stored = Stored(_digest(secret), wanted, label, now, ends, limited, made_with, created_by[:ACTOR_LIMIT])
     id = ""
     try:
         while not id or not await records.put(KIND, id, msgspec.json.encode(stored), 0):  # an id may be taken
@@ -141,21 +169,73 @@ async def tokens(records: Records) -> list[TokenInfo]:
     return sorted(found, key=lambda one: one.created_at)
 
 
+def _lasts(expires: timedelta | float | None) -> float | None:
+    return None if expires is None else checked_seconds(expires, "expires", positive=True)
+
+
 def _seen(id: str, one: Stored, now: int) -> TokenInfo:
     scope = one.scope or Scope()
     ends = None if one.expires_at is None else moment(one.expires_at)
     expired = one.expires_at is not None and one.expires_at <= now
-    return TokenInfo(id, one.label, one.roles, moment(one.created_at), ends, scope.queues, scope.tasks, expired)
+    made = moment(one.created_at)
+    return TokenInfo(
+        id, one.label, one.roles, made, ends, scope.queues, scope.tasks, expired, one.created_by, one.made_with
+    )
+
+
+@audited("token.edit")
+async def edit(
+    records: Records, id: str, *, roles: Iterable[str] | None = None, expires: timedelta | float | None = None
+) -> None:
+    """Restrict a token: to some of its roles, or to a shorter validity (seconds from now). It never gains anything."""
+    wanted, lasts = None if roles is None else checked_roles(roles), _lasts(expires)
+    while True:
+        kept = (await records.all(KIND)).get(_checked_id(id))
+        now = await records.now()
+        found = None if kept is None else _decoded({id: kept}).get(id)
+        if kept is None or found is None:
+            raise UnknownToken(id)
+        if wanted is not None and not set(wanted) <= set(found.roles):
+            raise ConfigError(
+                f"token {id} was not changed: its roles are {', '.join(found.roles)}, and a token gets no more roles; "
+                "create another one"
+            )
+        ends = found.expires_at if lasts is None else now + int(lasts * MICROS)
+        if ends is not None and found.expires_at is not None and ends > found.expires_at:
+            raise ConfigError(
+                f"token {id} was not changed: it expires at {moment(found.expires_at)}, and expires can only be "
+                "earlier; create another one"
+            )
+        note_before(roles=found.roles, expires_at=found.expires_at)
+        changed = msgspec.structs.replace(found, roles=wanted or found.roles, expires_at=ends)
+        if await records.put(KIND, id, msgspec.json.encode(changed), kept.version):
+            return
 
 
 @audited("token.revoke")
-async def revoke(records: Records, id: str) -> None:
-    """Revoke a token; servers refuse it within `TOKENS_MAX_AGE` seconds."""
+async def revoke(records: Records, id: str) -> list[str]:
+    """Revoke a token and those that were created with it; returns the ids of the latter.
+
+    Servers refuse them within `TOKENS_MAX_AGE` seconds.
+    """
+    kept = await records.all(KIND)
+    if _checked_id(id) not in kept:
+        raise UnknownToken(id)
+    await records.put(KIND, id, None)  # without it, the others are invalid already
+    others = _decoded(kept)
+    others.pop(id, None)
+    ended = sorted(others.keys() - _valid(others).keys())
+    for one in ended:
+        await records.put(KIND, one, None)
+    if ended:
+        note_target(revoked_too=ended)
+    return ended
+
+
+def _checked_id(id: str) -> str:
     if id.startswith("hf_"):
-        raise ConfigError("nothing was revoked: give the token's id, as `holdfast token list` shows it, not the token")
-    if id not in await records.all(KIND):
-        raise HoldfastError(f"there is no token {id!r}; `holdfast token list` lists all tokens")
-    await records.put(KIND, id, None)
+        raise ConfigError("nothing was changed: give the token's id, as `holdfast token list` shows it, not the token")
+    return id
 
 
 def checked_roles(roles: Iterable[str]) -> tuple[str, ...]:
@@ -205,21 +285,21 @@ class Keyring:
         assert self._read_at is not None
         return self._read_time + int((self._clock.monotonic() - self._read_at) * MICROS)
 
-    async def refresh(self) -> None:
-        """Read the store's tokens if the cache is too old. If the store is down, the cache stays valid."""
+    async def refresh(self, *, at_once: bool = False) -> None:
+        """Read the tokens if the cache is too old, or `at_once`. If the store is down, the cache stays valid."""
         now, first = self._clock.monotonic(), self._read_at is None
-        if self._read_at is not None and now - self._read_at < TOKENS_MAX_AGE:
+        if self._read_at is not None and not at_once and now - self._read_at < TOKENS_MAX_AGE:
             return
         if not first:
             self._read_at, self._read_time = now, self._now()  # concurrent requests use the cache
         try:
             stored, time = await _stored(self._records), await self._records.now()
         except HoldfastError:
-            if first:
+            if first and not at_once:
                 raise
             return
         self._stored = {
-            id: (one.digest, Access(frozenset(one.roles), one.scope, id, one.expires_at, one.label))
+            id: (one.digest, Access(frozenset(one.roles), one.scope, id, one.expires_at, _name(id, one)))
             for id, one in stored.items()
         }
         self._read_at, self._read_time = now, time
@@ -227,11 +307,40 @@ class Keyring:
 
 
 async def _stored(records: Records) -> dict[str, Stored]:
+    return _valid(_decoded(await records.all(KIND)))
+
+
+def _decoded(kept: dict[str, Versioned]) -> dict[str, Stored]:
     found: dict[str, Stored] = {}
-    for id, kept in (await records.all(KIND)).items():
+    for id, one in kept.items():
         with suppress(msgspec.DecodeError, UnicodeDecodeError):  # a token that cannot be decoded is not accepted
-            found[id] = msgspec.json.decode(kept.value, type=Stored)
+            found[id] = msgspec.json.decode(one.value, type=Stored)
     return found
+
+
+def _valid(stored: dict[str, Stored]) -> dict[str, Stored]:
+    """Without tokens that were created with one that no longer exists; none has more roles or time than that one."""
+    made: dict[str, list[str]] = {}
+    for id, one in stored.items():
+        made.setdefault(one.made_with, []).append(id)
+    found: dict[str, Stored] = {}
+    ids = made.pop("", [])
+    for id in ids:  # grows as it is read: those that were created with it follow
+        one = stored[id]
+        found[id] = one if not one.made_with else _within(one, found[one.made_with])
+        ids += made.pop(id, [])
+    return found
+
+
+def _within(one: Stored, maker: Stored) -> Stored:
+    ends = [end for end in (one.expires_at, maker.expires_at) if end is not None]
+    roles = tuple(role for role in one.roles if role in maker.roles)
+    return msgspec.structs.replace(one, roles=roles, expires_at=min(ends, default=None))
+
+
+def _name(id: str, one: Stored) -> str:
+    """The name of a token for logs: its label, after the name of who chose it."""
+    return f"{one.created_by}: {one.label or f'token {id}'}" if one.created_by else one.label
 
 
 def _digest(text: str) -> str:

@@ -112,6 +112,14 @@ export const patch = (path, body) => request("PATCH", path, { body, read: json }
 export const remove = (path) => request("DELETE", path);
 export const jobPath = (id, rest = "") => `v1/jobs/${encodeURIComponent(id)}${rest}`;
 
+/** The chunks that a job has emitted after a position. */
+export async function chunks(id, position, signal) {
+  const read = (response) => response.text();
+  const text = await request("GET", jobPath(id, "/stream") + query({ position, follow: false }), { signal, read });
+  const lines = text.slice(0, text.lastIndexOf("\n\n") + 1).split("\n"); // of complete events
+  return lines.filter((line) => line.startsWith("data: ")).map((line) => JSON.parse(line.slice(6)));
+}
+
 /** The output of a job from a position, and the position after it. */
 export function output(id, position, signal) {
   const read = async (response) => ({

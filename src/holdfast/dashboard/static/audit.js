@@ -79,7 +79,7 @@ export default function audit(context, search) {
     return parts.map(([name, value], place) => [
       place > 0 && ", ",
       muted(`${line(name, 40)} `),
-      name === "id" && typeof value === "string"
+      name === "id" && typeof value === "string" && !entry.action.startsWith("token.")
         ? h("a", { class: "mono", href: jobHref(value) }, line(value, 60))
         : mono(line(typeof value === "string" ? value : JSON.stringify(value), 120)),
     ]);

@@ -159,7 +159,7 @@ export default function flow(context, id) {
     const back = h(
       "nav",
       { class: "crumbs", "aria-label": "Breadcrumb" },
-      h("a", { href: "#/flows" }, "Flows"),
+      h("a", { href: context.lists.flows }, "Flows"),
       h("span", { "aria-hidden": "true" }, "/"),
       mono(line(id, 60)),
     );

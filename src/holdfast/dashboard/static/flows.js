@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { h } from "./dom.js";
 import { count, line } from "./format.js";
-import { bar, button, empty, loading, muted, shortId, state, when } from "./parts.js";
+import { bar, button, cursorsOf, empty, loading, muted, shortId, state, when } from "./parts.js";
 
 const STATES = ["blocked", "succeeded", "dead", "cancelled"];
 const LABELS = { blocked: "not ended" };
@@ -14,7 +14,7 @@ export const flowHref = (id) => `#/flows/${encodeURIComponent(id)}`;
 export default function flows(context, search) {
   let known = null;
   let states = read(search);
-  let cursors = [null];
+  let cursors = cursorsOf(search);
 
   function read(params) {
     return params.getAll("state").filter((one) => STATES.includes(one));
@@ -24,14 +24,20 @@ export default function flows(context, search) {
     known = await get("v1/flows", { state: states, limit: ROWS, cursor: cursors.at(-1), progress: true });
   }
 
+  function address(some, cursor) {
+    const params = new URLSearchParams(some.map((one) => ["state", one]));
+    if (cursor) params.set("cursor", cursor);
+    return `#/flows${params.size ? `?${params}` : ""}`;
+  }
+
   function choose(name) {
-    const next = states.includes(name) ? states.filter((one) => one !== name) : [...states, name];
-    location.hash = `#/flows${next.length ? `?${new URLSearchParams(next.map((one) => ["state", one]))}` : ""}`;
+    location.hash = address(states.includes(name) ? states.filter((one) => one !== name) : [...states, name]);
   }
 
   function turn(by) {
     cursors = by > 0 ? [...cursors, known.cursor] : cursors.slice(0, -1);
-    context.reload();
+    context.push(address(states, cursors.at(-1)), { cursors });
+    context.reload().then(() => window.scrollTo(0, 0));
   }
 
   function row(flow) {
@@ -124,7 +130,7 @@ export default function flows(context, search) {
 
   const query = (params) => {
     states = read(params);
-    cursors = [null];
+    cursors = cursorsOf(params);
   };
   return { title: "Flows", load, view, query };
 }

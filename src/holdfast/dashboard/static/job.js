@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { flowHref } from "./flows.js";
 import { age, ago, at, line, plain, span } from "./format.js";
 import { cloneJob, editJob } from "./jobforms.js";
-import { logs } from "./logs.js";
+import { logs, stream } from "./logs.js";
 import {
   bar,
   block,
@@ -41,6 +41,7 @@ export default function job(context, id) {
   const opened = new Set();
   const abort = new AbortController();
   const output = logs(context, id, abort.signal);
+  const emitted = stream(context, id, abort.signal);
   const tree = trees(context.draw);
 
   async function load() {
@@ -64,7 +65,7 @@ export default function job(context, id) {
     worker = workers ? workers.workers.find((one) => one.id === job.worker) || null : null;
     page.busy = job.status === "running"; // its output and progress are no transitions
     page.every = job.status === "running" ? 1000 : ENDED.has(job.status) ? 30000 : 3000;
-    await output.load(job.status === "running");
+    await Promise.all([output.load(job.status === "running"), job.fence && emitted.load()]);
   }
 
   async function act(action, word, question, detail) {
@@ -73,7 +74,7 @@ export default function job(context, id) {
       if (action === "delete") {
         await remove(jobPath(id));
         toast("Job deleted");
-        location.hash = context.list;
+        location.hash = context.lists.jobs;
         return;
       }
       const answer = await post(jobPath(id, `/${action}`), undefined);
@@ -140,7 +141,7 @@ export default function job(context, id) {
     const back = h(
       "nav",
       { class: "crumbs", "aria-label": "Breadcrumb" },
-      h("a", { href: context.list }, "Jobs"),
+      h("a", { href: context.lists.jobs }, "Jobs"),
       h("span", { "aria-hidden": "true" }, "/"),
       mono(line(id, 60)),
     );
@@ -215,6 +216,7 @@ export default function job(context, id) {
                 ),
             ),
           (output.any() || job.type === "shell") && output.view(job.status === "running"),
+          emitted.any() && emitted.view(job.status === "running"),
           flow &&
             panel(
               "Jobs of this flow",
@@ -295,7 +297,10 @@ export default function job(context, id) {
           ? lasted(job.started_at, job.finished_at)
           : null,
       ],
-      ["Worker", job.worker ? h("span", { title: line(job.worker, 200) }, workerName(job.worker)) : null],
+      [
+        "Worker",
+        job.worker ? h("a", { href: "#/workers", title: line(job.worker, 200) }, workerName(job.worker)) : null,
+      ],
       ["Process", job.pid ? String(job.pid) : null],
       ["Heartbeat", worker ? `${span(worker.last_heartbeat)} ago, lease ${span(worker.lease)}` : null],
       ["Fence", String(job.fence)],
@@ -387,11 +392,7 @@ export default function job(context, id) {
               { class: "head" },
               h("b", {}, title),
               time &&
-                h(
-                  "time",
-                  { class: "soft", datetime: time, title: exact(time) },
-                  Date.parse(time) > Date.now() + 1000 ? ago(time) : at(time),
-                ),
+                h("time", { class: "soft", datetime: time, title: exact(time) }, age(time) < -1 ? ago(time) : at(time)),
             ),
             detail,
           ),

@@ -8,6 +8,7 @@ import { enqueueJob } from "./jobforms.js";
 import {
   bar,
   button,
+  cursorsOf,
   ENDED,
   empty,
   exact,
@@ -39,7 +40,7 @@ const TYPING_PAUSE = 160; // milliseconds after the last key until the search st
 export default function jobs(context, search) {
   let filters = read(search);
   let shown = null; // the filters of the rows on the page
-  let cursors = readCursors(search);
+  let cursors = cursorsOf(search);
   let found = null;
   let further = null; // the search that continues in the background: {stopped}
   let long = false; // the rows are of such a search, which live updates do not repeat
@@ -63,13 +64,6 @@ export default function jobs(context, search) {
       error: params.get("error") || "",
       group: params.get("group") || "", // the name of the error group
     };
-  }
-
-  /** The cursors of this page and those before it: of the history, or of an address that was opened or shared. */
-  function readCursors(params) {
-    const cursor = params.get("cursor");
-    if (!cursor) return [null];
-    return history.state?.cursors?.at(-1) === cursor ? history.state.cursors : [null, cursor];
   }
 
   /** The filter in the form of the API. */
@@ -108,14 +102,17 @@ export default function jobs(context, search) {
     goOn(asked);
   }
 
-  /** Search the jobs behind those that were searched, until a page is full, all were searched, or Stop is pressed. */
+  /**
+   * Search the jobs behind those that were searched, until a page is full, all were searched, or Stop is pressed. A text
+   * that is an id, key or worker has found what it names.
+   */
   async function goOn(asked) {
     const mine = { stopped: false };
     const { signal } = abort;
     further = mine;
     const wanted = () => further === mine && !mine.stopped && shown === asked && !signal.aborted;
     try {
-      while (wanted() && found.cursor && found.jobs.length < ROWS) {
+      while (wanted() && found.cursor && found.jobs.length < ROWS && !found.exact) {
         long = true;
         const limit = ROWS - found.jobs.length;
         const more = await get("v1/search", { ...apiFilter(), limit, cursor: found.cursor }, { signal });
@@ -534,7 +531,7 @@ export default function jobs(context, search) {
       filters = read(params);
       further = null;
       long = false;
-      cursors = readCursors(params);
+      cursors = cursorsOf(params);
       shown = null;
       chosen = new Set();
       all = false;

@@ -1,7 +1,7 @@
-// The output of a job: lines of every attempt, live, with colours, search and download.
+// What a job printed and logged, and the chunks that it emitted: of every attempt, live, with colours, search, download.
 
 import { classes, PLAIN, pieces } from "./ansi.js";
-import { get, jobPath, output } from "./api.js";
+import { chunks, get, jobPath, output } from "./api.js";
 import { h } from "./dom.js";
 import { at, count, line as oneLine, plain, plural } from "./format.js";
 import { button, exact, failed, panel } from "./parts.js";
@@ -12,29 +12,71 @@ const MAX_TEXT = 4000; // characters of one line that are drawn
 const decoder = new TextDecoder();
 const DOWNLOAD_LIMIT = 256 * 1024 * 1024; // bytes
 
+/** The lines that a job printed and logged. */
 export function logs(context, id, signal) {
+  return listing(context, id, {
+    title: "Output",
+    what: "output",
+    unit: "line",
+    suffix: "log",
+    read: (position) => get(jobPath(id, "/logs"), { position }, { signal }),
+    /** The last line, which has no end yet. */
+    async tail(position) {
+      const text = decoder.decode((await output(id, position, signal)).data);
+      return text.includes("\n") ? "" : text;
+    },
+    piece: (position) => output(id, position, signal),
+  });
+}
+
+/** The chunks that a job emitted. */
+export function stream(context, id, signal) {
+  const shown = ({ value, ...rest }) => ({
+    ...rest,
+    text: typeof value === "string" ? value : JSON.stringify(value),
+    whole: true, // carriage returns do not hide what is before them
+  });
+  return listing(context, id, {
+    title: "Stream",
+    what: "stream",
+    unit: "chunk",
+    suffix: "jsonl",
+    async read(position) {
+      const found = await chunks(id, position, signal);
+      return { lines: found.map(shown), position: found.at(-1)?.position };
+    },
+    async piece(position) {
+      const found = await chunks(id, position, signal);
+      const data = new TextEncoder().encode(found.map(({ value }) => `${JSON.stringify(value)}\n`).join(""));
+      return { data, next: found.at(-1)?.position };
+    },
+  });
+}
+
+/** A panel of lines that a source reads piece by piece. */
+function listing(context, id, source) {
   const known = { lines: [], position: 0, cut: false, styles: new Map(), tail: "", busy: false };
   const wanted = { text: "", fence: "", shown: MAX_SHOWN };
   let version = 0; // changes whenever the lines are to be drawn again
 
-  /** Read new lines; of a running job also the last one, which has no end yet. */
+  /** Read new lines. */
   async function load(running) {
     if (known.busy) return;
     known.busy = true;
     try {
       for (;;) {
-        const page = await get(jobPath(id, "/logs"), { position: known.position }, { signal });
+        const page = await source.read(known.position);
         if (!page.lines.length) break;
         known.position = page.position;
         for (const one of page.lines) add(one);
+        known.cut ||= page.lines.some((one) => one.missed);
         if (known.lines.length > MAX_LINES) {
           known.lines.splice(0, known.lines.length - MAX_LINES);
           known.cut = true;
           version += 1;
         }
       }
-      const tail = running ? decoder.decode((await output(id, known.position, signal)).data) : "";
-      known.tail = tail && !tail.includes("\n") ? tail : "";
+      known.tail = running && source.tail ? await source.tail(known.position) : "";
     } catch (error) {
       if (error.name !== "AbortError" && ![404, 422].includes(error.status)) throw error;
     } finally {
@@ -50,7 +92,7 @@ export function logs(context, id, signal) {
   }
 
   function read(one) {
-    const text = one.level ? one.text : one.text.replace(/\r+$/, "").replace(/^.*\r/s, "");
+    const text = one.level || one.whole ? one.text : one.text.replace(/\r+$/, "").replace(/^.*\r/s, "");
     const { found, style } = pieces(text, one.level ? PLAIN : known.styles.get(one.fence));
     const parts = found.map(([part, looks]) => [plain(part), classes(looks)]);
     return { line: { ...one, parts, text: parts.map(([part]) => part).join("") }, style };
@@ -81,7 +123,7 @@ export function logs(context, id, signal) {
       let position = 0;
       let size = 0;
       for (;;) {
-        const piece = await output(id, position, signal);
+        const piece = await source.piece(position);
         if (!piece.data.byteLength || size > DOWNLOAD_LIMIT) break;
         parts.push(piece.data);
         size += piece.data.byteLength;
@@ -89,7 +131,7 @@ export function logs(context, id, signal) {
       }
       const link = document.createElement("a");
       link.href = URL.createObjectURL(new Blob(parts, { type: "text/plain" }));
-      link.download = `${id.replace(/[^\w.-]+/g, "_").slice(0, 80)}.log`;
+      link.download = `${id.replace(/[^\w.-]+/g, "_").slice(0, 80)}.${source.suffix}`;
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 1000);
     } catch (error) {
@@ -103,8 +145,8 @@ export function logs(context, id, signal) {
       { class: "log-tools" },
       h("input", {
         type: "search",
-        placeholder: "Find in the output",
-        "aria-label": "Find in the output",
+        placeholder: `Find in the ${source.what}`,
+        "aria-label": `Find in the ${source.what}`,
         value: wanted.text,
         maxlength: "200",
         on: { input: (event) => change({ text: event.target.value }) },
@@ -134,16 +176,16 @@ export function logs(context, id, signal) {
     const drawn = `${version}/${wanted.text}/${wanted.fence}/${wanted.shown}`;
     const note = [
       running && "live",
-      known.cut && `the last ${count(MAX_LINES)} lines`,
-      (wanted.text || wanted.fence) && `${count(found.length)} of ${plural(known.lines.length, "line")}`,
+      known.cut && `the last ${plural(known.lines.length, source.unit)}`,
+      (wanted.text || wanted.fence) && `${count(found.length)} of ${plural(known.lines.length, source.unit)}`,
     ];
     return panel(
-      "Output",
-      { key: "output", note: note.filter(Boolean).join(" · ") },
+      source.title,
+      { key: source.what, note: note.filter(Boolean).join(" · ") },
       tools(attempts),
       found.length > shown.length &&
         button(
-          `Show ${count(Math.min(MAX_SHOWN, found.length - shown.length))} earlier lines`,
+          `Show ${count(Math.min(MAX_SHOWN, found.length - shown.length))} earlier ${source.unit}s`,
           () => change({ ...wanted, shown: wanted.shown + MAX_SHOWN }),
           { kind: "small" },
         ),
@@ -152,9 +194,9 @@ export function logs(context, id, signal) {
         tabindex: "0",
         role: "log",
         "aria-live": "off",
-        "aria-label": "Output of the job",
+        "aria-label": `${source.title} of the job`,
         mount: () => () => {},
-        update: (element) => paint(element, shown, drawn, attempts.length > 1, wanted.text, tail()),
+        update: (element) => paint(element, shown, drawn, attempts.length > 1, wanted.text, tail(), source),
       }),
     );
   }
@@ -163,7 +205,7 @@ export function logs(context, id, signal) {
 }
 
 /** Draw the lines: only new ones, unless `drawn` has changed. Stays at the end if it was there. */
-function paint(element, lines, drawn, several, text, tail) {
+function paint(element, lines, drawn, several, text, tail, { what, unit }) {
   element.tail?.remove();
   element.tail = tail;
   const low = element.scrollHeight - element.scrollTop - element.clientHeight < 40;
@@ -176,7 +218,7 @@ function paint(element, lines, drawn, several, text, tail) {
   for (const one of lines.slice(from)) made.append(row(one, several, text));
   element.append(made);
   while (element.childElementCount > lines.length) element.firstElementChild.remove();
-  if (!lines.length && !tail) element.textContent = text ? "No line matches." : "No output.";
+  if (!lines.length && !tail) element.textContent = text ? `No ${unit} matches.` : `No ${what}.`;
   if (tail) element.append(tail);
   if (low) element.scrollTop = element.scrollHeight;
 }

@@ -91,15 +91,15 @@ const context = {
   has: (extra) => shell.me?.extras.includes(extra) ?? false,
   draw,
   reload: () => refresh(true),
-  list: "#/jobs", // the list of jobs as it was last shown, for the way back
+  lists: { jobs: "#/jobs", flows: "#/flows", queues: "#/queues" }, // as they were last shown, for the way back
   /** Change the address of this page: in place, or as a new entry of the history, which keeps the state. */
   replace(hash) {
     history.replaceState({ ...history.state, visited: true }, "", hash);
-    context.list = hash;
+    context.lists[shell.name] = hash;
   },
   push(hash, state) {
     history.pushState({ ...state, visited: true }, "", hash);
-    context.list = hash;
+    context.lists[shell.name] = hash;
   },
 };
 
@@ -309,7 +309,7 @@ function route() {
   const where = id === undefined ? known[0] : hash;
   const position = history.state?.visited ? positions.get(location.hash) || 0 : 0;
   history.replaceState({ ...history.state, visited: true }, "");
-  if (known[0] === "jobs" && id === undefined) context.list = location.hash;
+  if (id === undefined && known[0] in context.lists) context.lists[known[0]] = location.hash;
   if (where === shell.where && shell.page.query) {
     shell.page.query(new URLSearchParams(search));
     return refresh(true).then(() => scrollTo(position));
@@ -418,11 +418,8 @@ function help() {
 function findCommand() {
   if (document.querySelector("dialog") || !shell.me) return;
   const out = token.current() ? [["Log out", logOut]] : [];
-  openPalette(context, context.may("operate") ? [...PAGES, HIDDEN[1]] : PAGES, [
-    ["Switch theme", switchTheme],
-    ["Show keyboard shortcuts", help],
-    ...out,
-  ]);
+  const more = HIDDEN.filter(([key]) => key === "settings" || (key === "audit" && context.may("operate")));
+  openPalette(context, [...PAGES, ...more], [["Switch theme", switchTheme], ["Show keyboard shortcuts", help], ...out]);
 }
 
 let going = 0; // when g was pressed

@@ -37,6 +37,13 @@ export function jobsHref(filters) {
   return `#/jobs?${made}`;
 }
 
+/** The cursors of a page of a list and those before it: of the history, or of an address that was opened or shared. */
+export function cursorsOf(params) {
+  const cursor = params.get("cursor");
+  if (!cursor) return [null];
+  return history.state?.cursors?.at(-1) === cursor ? history.state.cursors : [null, cursor];
+}
+
 /** A relative time; the exact time is the tooltip. */
 export function when(time, word) {
   if (!time) return muted("–");
@@ -204,8 +211,11 @@ export const copyButton = (what, text) =>
 
 // -- dialogs
 
-/** A modal dialog; `redraw` calls `content` again. Resolves with the argument of `close`. */
-export function dialog(label, content) {
+/**
+ * A modal dialog; `redraw` calls `content` again. Resolves with the argument of `close`. `onlyButtons`: a click beside
+ * it does not close it.
+ */
+export function dialog(label, content, { onlyButtons = false } = {}) {
   const element = document.createElement("dialog");
   element.setAttribute("aria-label", label);
   document.body.appendChild(element);
@@ -221,7 +231,7 @@ export function dialog(label, content) {
       event.preventDefault();
       close(undefined);
     });
-    element.addEventListener("click", (event) => event.target === element && close(undefined));
+    element.addEventListener("click", (event) => event.target === element && !onlyButtons && close(undefined));
     redraw();
     element.showModal();
   });

@@ -21,7 +21,7 @@ export default function queue(context, name) {
     const back = h(
       "nav",
       { class: "crumbs", "aria-label": "Breadcrumb" },
-      h("a", { href: "#/queues" }, "Queues"),
+      h("a", { href: context.lists.queues }, "Queues"),
       h("span", { "aria-hidden": "true" }, "/"),
       mono(line(name, 60)),
     );

@@ -116,7 +116,7 @@ export default function queues(context, search) {
     if (asked.only) params.set("only", asked.only);
     if (asked.text) params.set("find", asked.text);
     if (asked.sort !== "name" || asked.down) params.set("sort", `${asked.sort}${asked.down ? ".down" : ""}`);
-    history.replaceState(history.state, "", `#/queues${params.size ? `?${params}` : ""}`);
+    context.replace(`#/queues${params.size ? `?${params}` : ""}`);
     context.draw();
     requestAnimationFrame(table.measure);
   }

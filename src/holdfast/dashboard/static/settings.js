@@ -1,21 +1,22 @@
-// Settings in the store, which apply to all of its clients and workers: set, change and unset them.
+// Settings in the store, which apply to all of its clients and workers: set, change and unset them. Webhooks and tokens.
 
 import { get, put, remove } from "./api.js";
 import { h } from "./dom.js";
 import { form } from "./form.js";
 import { line } from "./format.js";
 import { button, confirm, empty, failed, loading, toast } from "./parts.js";
+import { tokens } from "./tokens.js";
 import { webhooks } from "./webhooks.js";
 
 const path = (key) => `v1/config/${encodeURIComponent(key)}`;
 const asValue = (text) => (text !== "" && Number.isFinite(Number(text)) ? Number(text) : text);
 
 export default function settings(context) {
-  const hooks = webhooks(context);
+  const parts = [webhooks(context), tokens(context)];
   let known = null;
 
   async function load() {
-    const [config] = await Promise.all([get("v1/config"), hooks.load()]);
+    const [config] = await Promise.all([get("v1/config"), ...parts.map((part) => part.load())]);
     known = Object.entries(config.settings).sort();
   }
 
@@ -104,7 +105,7 @@ export default function settings(context) {
             "Defaults, code and environment apply.",
             "holdfast config set retention 7d",
           ),
-      context.may("operate") && hooks.view(),
+      context.may("operate") && parts.map((part) => part.view()),
     ];
   }
 

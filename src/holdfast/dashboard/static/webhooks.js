@@ -109,7 +109,7 @@ export function webhooks(context) {
               h("tbody", {}, known.map(row)),
             ),
           )
-        : h("p", { class: "soft" }, known ? "No webhooks yet." : "Loading…"),
+        : h("p", { class: "soft none" }, known ? "No webhooks yet." : "Loading…"),
     );
   }
   return { load, view };
