@@ -1008,7 +1008,7 @@ DEFECTS = (
     Defect(
         "N", "a bucket's writer takes a pause of its process for the time of a put", "store/bucket/writer.py",
         "min(self._time() - began, TRIP_MAX)", "(self._time() - began)",
-        "tests/lab/test_simulation.py -k bucket-7486",
+        "tests/bucket/test_bucket_requests.py -k a_put_of_a_suspended_process",
     ),
     Defect(
         "N", "a warning waits in the batch of log lines", "observe/logs.py",

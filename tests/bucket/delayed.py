@@ -11,12 +11,12 @@ class Delayed:
 
     def __init__(self, bucket, seconds):
         self._bucket = bucket
-        self._seconds = seconds
+        self.seconds = seconds
         self.requests = Counter()
 
     async def _take(self, kind):
         self.requests[kind] += 1
-        await asyncio.sleep(self._seconds)
+        await asyncio.sleep(self.seconds)
 
     async def get(self, key):
         await self._take("get")
