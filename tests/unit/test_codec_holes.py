@@ -28,9 +28,9 @@ def test_a_result_that_is_no_json_is_refused():
 
 
 def test_placeholders_become_marks_wherever_they_are():
-    assert opened({"a": [Hole(0), {"b": Hole(1)}], "c": 1}) == {"a": [{MARK: 0}, {"b": {MARK: 1}}], "c": 1}
+    assert opened({"a": [Hole(0), {"b": Hole(1)}], "c": 1}, "total()") == {"a": [{MARK: 0}, {"b": {MARK: 1}}], "c": 1}
     with pytest.raises(InvalidJob, match="rename the key"):
-        opened([{MARK: 1}])
+        opened([{MARK: 1}], "total()")
 
 
 def test_a_payload_is_open_while_it_has_marks():
