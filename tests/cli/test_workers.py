@@ -194,6 +194,7 @@ def test_drain_exits_when_no_job_is_left(terminal):
     assert terminal.states() == {"succeeded": 1, "dead": 1, "scheduled": 1}
 
 
+@pytest.mark.extended
 def test_a_worker_restarts_after_max_jobs(terminal):
     lines = [json.dumps({"command": f"echo $PPID >> parents; echo {n}"}) for n in range(6)]
     terminal("enqueue", "-", stdin="\n".join(lines))
@@ -204,6 +205,7 @@ def test_a_worker_restarts_after_max_jobs(terminal):
     terminal("worker", "stop")
 
 
+@pytest.mark.extended
 def test_heavier_queues_come_first_and_none_starves(terminal):
     lines = [json.dumps({"queue": queue, "command": f"echo {queue} >> order"}) for queue in ("mail", "default")
              for _ in range(12)]  # fmt: skip
@@ -235,6 +237,7 @@ def test_a_handover_lets_a_long_job_finish_under_the_old_worker(terminal):
     terminal("worker", "stop")
 
 
+@pytest.mark.extended
 def test_reload_restarts_workers_when_a_file_changes(terminal):
     module = terminal.folder / "shop.py"
     program = "from holdfast import Holdfast\napp = Holdfast()\n@app.task\ndef version() -> int:\n    return {}\n"
@@ -329,6 +332,7 @@ if sys.argv[0].endswith('member.py') and place() == 2:
 """
 
 
+@pytest.mark.extended
 def test_a_job_that_kills_the_first_worker_while_others_start_does_not_stop_the_start(terminal):
     until_the_first_is_replaced = "while not pathlib.Path('worker-3').exists(): time.sleep(0.01)"
     (terminal.folder / "shop.py").write_text(ONE_AFTER_ANOTHER.replace("SECOND", until_the_first_is_replaced))
@@ -348,6 +352,7 @@ def test_one_worker_of_two_that_cannot_start_stops_the_start(terminal):
     terminal.until(lambda: terminal.process_table() == {})
 
 
+@pytest.mark.extended
 def test_explain_reports_busy_workers_and_queues_without_workers(terminal):
     terminal("worker", "start", "--concurrency", "1", "--lease", "2")
     terminal("enqueue", '{"id": "a", "command": "trap \'\' TERM; sleep 30"}')

@@ -27,7 +27,6 @@ def store_url(request, tmp_path):
 ON_EVERY_STORE = {
     "test_every_job_finishes_once_when_a_worker_is_killed_at_a_random_moment",
     "test_every_acknowledged_job_survives_kill_9_of_its_enqueuer",
-    "test_every_node_succeeds_once_and_after_its_parents",
 }
 """The faults that every run has on every store. The others are on SQLite; `make test-all` has them everywhere."""
 

@@ -21,7 +21,9 @@ from support.inside import session_of
 from support.workers import work_off
 
 READS = ("get", "find", "records", "now")
-FATES = pytest.mark.parametrize("fate", ["refused", "answer lost", "answered"])
+FATES = pytest.mark.parametrize(
+    "fate", ["refused", "answer lost", pytest.param("answered", marks=pytest.mark.extended)]
+)
 
 
 class Outage:
