@@ -38,7 +38,10 @@ def address_of(app: Holdfast) -> str:
             found += [f"{where}:{attribute}" for attribute, value in list(vars(module).items()) if value is app]
     if found:
         return min(found, key=_from_a_file)  # a module that can be imported, where there is one
-    raise ConfigError("a task in its own process needs an app that can be imported: make the app a global of a module")
+    raise ConfigError(
+        "tasks with run_in='isolated' or 'process' need an app that a new process can import: make the app a global"
+        " variable of a module"
+    )
 
 
 def _from_a_file(address: str) -> bool:

@@ -274,7 +274,7 @@ async def test_what_cannot_follow_is_refused_before_anything_is_stored(app, task
     for given, words in [
         (7, r"on_success= takes a task, task\.using\(…\) or the name of a task, not 7"),
         (tasks.note.call("x"), "on_success= takes a task"),
-        (two, "the argument is the id of the job, but .*other"),
+        (two, "its task must take one argument, the id of that job: .*other"),
         (tasks.shipped.using(key="k"), "its options cannot have key="),
         (tasks.shipped.using(on_success=tasks.shipped), "its options cannot have on_success="),
     ]:

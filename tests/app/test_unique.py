@@ -262,7 +262,7 @@ async def test_a_job_of_another_limit_key_does_not_take_the_place_of_one_that_wa
     first = await bill.using(key="k", replace=True).enqueue(1)
     for other in (bill.using(key="k", debounce=5), bill.using(key="k", replace=True, limit=limit(concurrency=1))):
         with pytest.raises(
-            InvalidJob, match=f"job '{first.id}' with key 'k' was not replaced: it waits under limit key 'bill/1'"
+            InvalidJob, match=f"job '{first.id}' with key 'k' was not replaced: it has limit key 'bill/1'"
         ):
             await other.enqueue(2)
     stranger = make_app(parts_of(app).runtime.store.sibling())

@@ -25,7 +25,7 @@ async def test_a_refused_schedule_does_not_affect_others(serving, caplog):
             await eventually(made)
             await client.schedules.make_due_runs()
     assert await owner.schedules.get("command") == kept
-    assert caplog.text.count("schedule command: this worker is not allowed to enqueue its runs") == 1
+    assert caplog.text.count("schedule command: the server refuses its runs from this worker") == 1
 
 
 async def test_a_client_deletes_what_it_could_not_put(serving):

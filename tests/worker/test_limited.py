@@ -108,7 +108,7 @@ async def test_a_task_may_slow_its_key_for_everyone(app, in_thread):
         await still(lambda: ran.count("slow") == 1)
     assert [(await handle.job()).state for handle in held] == [State.FAILED, State.BLOCKED, State.BLOCKED]
     said = await app.explain(held[1].id)
-    assert said.details[0] == "it starts when a claim finds that no reported rate limit applies"
+    assert said.details[0] == "it starts at the next claim, unless a task has reported a rate limit that still applies"
 
 
 async def test_a_limit_key_that_was_slowed_goes_on_when_the_time_is_over(app):
@@ -189,7 +189,7 @@ async def test_a_job_says_how_often_its_limit_key_may_start(app):
     await work_off(app)
     said = await app.explain(handles[4].id)
     assert said.reason == "it waits for its limit key 'work', with one start every 30 s, 3 at once after an idle time"
-    assert said.details[0].startswith("it starts when a claim finds that its rate allows it")
+    assert said.details[0].startswith("it starts when its rate allows it, at the next claim")
 
 
 async def test_a_job_with_a_later_fair_position_is_ready(app):

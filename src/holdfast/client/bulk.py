@@ -123,22 +123,28 @@ class Bulk:
         have retried. `dry_run`: count the matches, and change nothing.
         """
         if action not in ACTIONS:
-            raise InvalidJob(f"the action must be one of {', '.join(ACTIONS)}, not {action!r:.100}")
+            raise InvalidJob(
+                f"nothing was changed: the action must be one of {', '.join(ACTIONS)}, not {action!r:.100}"
+            )
         if (action == "move") != (to is not None):
-            raise InvalidJob("to=, the name of the new task, is required for the action 'move' and refused for others")
+            raise InvalidJob(
+                "nothing was changed: give to=, the name of the new task, with the action 'move', and only then"
+            )
         if rate is not None and action != "retry":
-            raise InvalidJob("rate= needs the action 'retry'")
+            raise InvalidJob("nothing was changed: rate= can be given only with the action 'retry'")
         if type(spaced) is not int or spaced < 0:
-            raise InvalidJob(f"spaced= must be the number of jobs retried so far, not {spaced!r:.100}")
+            raise InvalidJob(f"spaced= must be the number of jobs that earlier calls retried, not {spaced!r:.100}")
         spacing = 0.0 if rate is None else 1 / checked_rate(rate)
         if isinstance(ids, str) or not isinstance(ids, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidJob(f"ids= must be a list of ids, not {ids!r:.100}")
         if wanted is None and all and not ids:
             wanted = Filter()
         if (wanted is None) == (not ids):
-            raise InvalidJob(f"to {action} jobs, give exactly one of: a filter, ids")
+            raise InvalidJob(f"nothing was changed: to {action} jobs, give either a filter or ids")
         if len(ids) > CHANGE_LIMIT:
-            raise InvalidJob(f"at most {CHANGE_LIMIT} ids at once, not {len(ids)}: split the list")
+            raise InvalidJob(
+                f"nothing was changed: one call takes at most {CHANGE_LIMIT} ids, not {len(ids)}; split them"
+            )
         task = "" if to is None else checked_new_task(to)
         change = self._begin(session, action, to=task, spacing=spacing, spaced=spaced)
         if wanted is None:

@@ -198,7 +198,7 @@ async def confirmed(session: Session, ask: Ask) -> Claims:
         raise
     session.commit.give_back(claims)
     late = f"{CONFIRMATIONS} answers of the store in a row took longer than half of the lease ({holder.lease:g} s)"
-    raise StoreUnavailable(f"{late}; the claimed jobs were released: use a longer lease, or check the network")
+    raise StoreUnavailable(f"no job was claimed: {late}. Use a longer lease, or check the network")
 
 
 def _still_held(records: list[Record], heartbeat: HeartbeatReply) -> list[Record]:

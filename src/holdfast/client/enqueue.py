@@ -239,7 +239,9 @@ class Enqueue:
         try:
             payload = task.encode(call.args, call.kwargs)
         except InvalidJob as error:
-            raise InvalidJob(f"{option}= of job {id!r}: the argument is the id of the job, but {error}") from None
+            raise InvalidJob(
+                f"{option}= of job {id!r}: its task must take one argument, the id of that job: {error}"
+            ) from None
         plain = msgspec.structs.replace(options, unique=None, window=0.0)
         return made_from(self.make(settings, task.name, payload, "json", plain))
 

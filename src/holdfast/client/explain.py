@@ -205,8 +205,8 @@ def _waits_for_limit_key(limit_key: LimitKey, running: Sequence[Record]) -> tupl
         ids = ", ".join(one.id for one in running[:MAX_NAMED])
         details.append(f"running under its limit key: {ids}{', …' if len(running) > MAX_NAMED else ''}")
     if not limit_key.concurrency or len(running) < limit_key.concurrency:
-        rate = "its rate allows it and no" if limit_key.interval else "no"
-        details.append(f"it starts when a claim finds that {rate} reported rate limit applies")
+        rate = " when its rate allows it," if limit_key.interval else ""
+        details.append(f"it starts{rate} at the next claim, unless a task has reported a rate limit that still applies")
     return ", ".join([f"it waits for its limit key {limit_key.name!r}", " and ".join(bounds)]).removesuffix(
         ", "
     ), details

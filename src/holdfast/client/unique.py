@@ -61,8 +61,8 @@ def _check_limit_key(found: Record, job: NewJob) -> None:
     here, there = _name(found.limit_key), _name(job.limit_key)
     if here != there:
         raise InvalidJob(
-            f"job {found.id!r} with key {job.key!r} was not replaced: it waits under {here}, but the new call has "
-            f"{there}; include the limit's key in key=, or cancel the job first"
+            f"job {found.id!r} with key {job.key!r} was not replaced: it has {here}, but the new call has "
+            f"{there}. Make the value of the limit's key a part of key=, or cancel the job first"
         )
 
 

@@ -45,7 +45,7 @@ class ControlOut(msgspec.Struct):
 async def control(call: Call, body: ControlRequest) -> Answer:
     """Control live workers, and wait for their answers. A worker that did not answer has an `error`."""
     if (body.size is None) == (body.action == "concurrency"):
-        raise InvalidJob("no request was sent: the action `concurrency`, and no other, needs `size`")
+        raise InvalidJob("no request was sent: give `size` with the action `concurrency`, and only then")
     size = None if body.size is None else parse("concurrency", body.size)
     request = Request(body.action, size=size, now=body.now and body.action == "stop")
     replies = await call.app.workers.send(

@@ -37,7 +37,7 @@ class IdempotencyCache:
     async def once(self, request: str, make: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         """The answer to a request, executed unless it already was. It continues if the client disconnects."""
         if len(request) > REQUEST_LIMIT:
-            raise InvalidJob(f"a request's id has at most {REQUEST_LIMIT} characters, not {len(request)}")
+            raise InvalidJob(f"the request's id has {len(request)} characters; at most {REQUEST_LIMIT} are allowed")
         task = self._known.get(request)
         if task is None:
             task = self._known[request] = asyncio.create_task(make())

@@ -86,7 +86,9 @@ async def create_token(call: Call, body: NewToken) -> Answer:
         )
     if missing := set(body.roles) - call.roles:
         raise Refused(
-            FORBIDDEN, f"no token was created: the token of this request lacks the roles {', '.join(sorted(missing))}"
+            FORBIDDEN,
+            f"no token was created: the token of this request lacks the roles {', '.join(sorted(missing))};"
+            " leave them out, or use another token",
         )
     made = await tokens.create(
         call.parts.records,

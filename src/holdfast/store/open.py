@@ -98,7 +98,7 @@ def given_store(client: object, clock: Clock | None) -> str | Store:
     if hasattr(client, "write"):
         missing = [name for name in _METHODS if not hasattr(client, name)]
         if missing:
-            raise ConfigError(f"a {type(client).__name__} cannot be a store: it lacks {', '.join(missing)}")
+            raise ConfigError(f"a {type(client).__name__} cannot be a store: add {', '.join(missing)} to it")
         return cast("Store", client)
     modules = {parent.__module__.partition(".")[0] for parent in type(client).__mro__}
     if modules & {"redis", "valkey"}:

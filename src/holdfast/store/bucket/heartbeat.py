@@ -110,6 +110,7 @@ class BucketHeartbeat:
                     await work()
             except TimeoutError:
                 patience = self._timings.patience
-                raise StoreUnavailable(f"{self._bucket} did not answer in {patience:g} s: check the bucket") from None
+                said = f"{self._bucket} did not answer a heartbeat in {patience:g} s: check the bucket"
+                raise StoreUnavailable(said) from None
 
         await asyncio.get_running_loop().run_in_executor(self._thread, lambda: self._runner.run(limited()))

@@ -48,7 +48,9 @@ class BucketStore:
     ) -> None:
         if not isinstance(bucket, Bucket):  # pyright: ignore[reportUnnecessaryIsInstance]
             missing = [name for name in ("get", "put_if_absent", "list", "delete") if not hasattr(bucket, name)]
-            raise ConfigError(f"a {type(bucket).__name__} cannot be a bucket: it lacks {', '.join(missing)}")
+            raise ConfigError(
+                f"a {type(bucket).__name__} cannot be a bucket: add the methods {', '.join(missing)} to it"
+            )
         self.features = frozenset({"durable", "multi_process", "watched_leases"})
         if not isinstance(bucket, Folder):
             self.features |= {"long_leases"}
