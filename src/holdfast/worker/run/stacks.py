@@ -34,8 +34,7 @@ def frames_of_run(run: Run) -> list[str]:
     """The same, one text for each frame."""
     if run.thread is not None:
         return of_thread(run.thread)
-    task = run.runner if run.batch is None else run.batch.calling
-    return [] if task is None or run.in_thread else of_task(task)
+    return [] if (task := run.calling) is None else of_task(task)
 
 
 def of_thread(ident: int) -> list[str]:
