@@ -265,6 +265,20 @@ async def due_times(app, ids):
     return sorted([(await app.job(id)).run_at for id in ids])
 
 
+async def test_a_pickled_callable_is_moved_and_cloned_but_its_arguments_stay(make_app):
+    app = make_app(cloudpickle=True, secret="a long random text")
+    handle = await app.using(delay=600).enqueue(lambda n: n * 3, 2)
+    job = await handle.edit(priority=-1, queue="soon", delay=0)
+    assert (job.priority, job.queue, job.state) == (-1, "soon", State.QUEUED)
+    clone = await handle.clone()
+    for change in (handle.edit, handle.clone):
+        for edits in ({"args": [3]}, {"args": {"n": 3}}):
+            with pytest.raises(InvalidJob, match="stored as 'cloudpickle', which args= cannot replace"):
+                await change(**edits)
+    await work_off(app, queues=["soon"])
+    assert (await handle.result(timeout=30), await clone.result(timeout=30)) == (6, 6)
+
+
 @pytest.mark.parametrize(("rate", "spacing"), [(10, 0.1), ("10/s", 0.1), ("30/m", 2.0), ("1800/h", 2.0)])
 async def test_dead_jobs_become_due_at_a_rate(app, monkeypatch, rate, spacing):
     monkeypatch.setattr(bulk_change, "PAGE", 10)

@@ -103,3 +103,22 @@ def test_a_second_ctrl_c_while_the_command_exits_changes_nothing():
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (130, "")
+
+
+def test_a_second_ctrl_c_ends_a_command_that_does_not_end_at_the_first():
+    code = (
+        "import asyncio, os, signal\n"
+        "from holdfast import Holdfast\n"
+        "from holdfast.cli import connect, main\n"
+        "async def work(_):\n"
+        "    for _ in range(2):\n"
+        "        asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGINT)\n"
+        "        try:\n"
+        "            await asyncio.Event().wait()\n"
+        "        except asyncio.CancelledError:\n"
+        "            pass\n"
+        "    await asyncio.Event().wait()\n"
+        "main.run(lambda: connect.run(Holdfast('memory://'), work))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (130, "")

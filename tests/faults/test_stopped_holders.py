@@ -93,3 +93,40 @@ def test_a_stopped_worker_goes_on_working_when_it_wakes(look, processes, gates):
     later = look.enqueue("work", 7)
     look.until_ended([later])
     look.demand_finished_once({lost: 2, later: 49})
+
+
+@pytest.mark.extended
+def test_a_stopped_worker_adds_nothing_to_the_log_and_the_stream_of_the_next_claim(look, processes, journal, gates):
+    def stored() -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+        handle = look.sync.handle(id)
+        lines = [(line.fence, line.text) for line in handle.logs()]
+        return lines, [(chunk.fence, chunk.value) for chunk in handle.stream(follow=False)]
+
+    def has_both(fence: int) -> bool:
+        return all(any(one == fence for one, _ in written) for written in stored())
+
+    id = look.enqueue("stream", 1)
+    first = processes.worker(lease=1.0)
+    until(lambda: has_both(1), "the first has printed and emitted", details=lambda: look.story(id))
+    look.freeze(first)
+    processes.worker(lease=1.0)
+    until(lambda: has_both(2), "the second has printed and emitted", details=lambda: look.story(id))
+    before = stored()
+    first.thaw()
+    until(
+        lambda: any(entry["fence"] == 1 for entry in journal.entries("broken", jobs=[id])),
+        "the first worker has stopped its run",
+        details=lambda: look.story(id),
+    )
+    gates.open(1)
+    look.until_ended([id])
+    for then, now in zip(before, stored(), strict=True):
+        look.demand(id, now[: len(then)] == then, "what was shown is no longer there")
+        of_first = [text for fence, text in now if fence == 1]
+        look.demand(id, of_first == [f"1-{n}" for n in range(len(of_first))], "the first's are not in order")
+        of_second = [text for fence, text in now if fence == 2]
+        look.demand(id, of_second == [f"2-{n}" for n in range(len(of_second))], "the second's are not all there")
+        look.demand(
+            id, [fence for fence, _ in now] == sorted(fence for fence, _ in now), "a stale write got in between"
+        )
+        look.demand(id, of_first == [text for fence, text in then if fence == 1], "the stopped worker has written")

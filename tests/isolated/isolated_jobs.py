@@ -1,5 +1,6 @@
 """Tasks that run in processes of their own, in every way that such a process can end."""
 
+import asyncio
 import contextvars
 import ctypes
 import logging
@@ -262,3 +263,21 @@ def save_twice(ctx: Context) -> None:
         with ctx.transaction(result=number) as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS saved (number INTEGER)")
             connection.execute("INSERT INTO saved VALUES (?)", (number,))
+
+
+@app.task(run_in="process", timeout=1)
+def hang() -> None:
+    _hang()
+
+
+def _hang() -> None:
+    time.sleep(60)  # the innermost
+
+
+@app.task(run_in="process", timeout=1)
+async def hang_later() -> None:
+    await asyncio.gather(_hang_later())
+
+
+async def _hang_later() -> None:
+    await asyncio.Event().wait()  # the innermost

@@ -156,6 +156,17 @@ async def test_a_timeout_kills_it_with_its_children(app):
     assert not any("sleep\x00511" in words for words in commands())
 
 
+@pytest.mark.parametrize("task", [tasks.hang, tasks.hang_later], ids=["plain", "async"])
+async def test_a_timeout_has_the_stack_of_the_task_in_its_process(app, task):
+    async with working(app, concurrency=1):
+        await (await tasks.who.enqueue(1)).wait(timeout=30)  # its process has loaded the app
+        job = await (await task.using(max_attempts=1).enqueue()).wait(timeout=30)
+    assert job.error == "TimeoutError: ran longer than its timeout of 1 s"
+    assert f"in {task.name}\n" in job.traceback
+    assert "# the innermost" in job.traceback
+    assert "isolated.py" not in job.traceback
+
+
 def commands():
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

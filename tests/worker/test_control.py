@@ -257,6 +257,32 @@ async def test_stacks_show_where_tasks_are_and_no_values(app):
         gate.set()
 
 
+@pytest.mark.parametrize("plain", [False, True])
+async def test_the_stack_of_a_batch_names_its_first_job(app, plain):
+    gate, release = threading.Event(), asyncio.Event()
+
+    @app.task(name="many", batch=2, wait=60)
+    async def in_the_loop(items: list[int]) -> None:
+        await release.wait()  # the call
+
+    @app.task(name="many_plain", batch=2, wait=60)
+    def in_thread(items: list[int]) -> None:
+        gate.wait(60)  # the call
+
+    task = in_thread if plain else in_the_loop
+    async with registered(app) as worker:
+        first, _ = [await task.enqueue(n) for n in range(2)]
+
+        async def shown():
+            [reply] = await app.workers.stacks(worker.holder.id)
+            return [one for one in reply.stacks if "# the call" in "".join(one.frames)] or None
+
+        [found] = await eventually(shown)
+        assert (found.kind, found.job, found.task) == ("thread" if plain else "task", first.id, task.name)
+        gate.set()
+        release.set()
+
+
 async def test_a_worker_whose_loop_is_blocked_answers_by_its_next_heartbeat(make_app):
     app = make_app(lease=0.9, poll=0.05)
     await app.open()

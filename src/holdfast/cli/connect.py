@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from ..parts import Parts
 
 T = TypeVar("T")
+SHOW_CURSOR = b"\x1b[?25h\n"
+"""Progress bars hide it."""
 root: dict[str, str | None] = {"url": None, "app": None}
 """The values of `SHARED` (commands.py): -A at any position, --url before the name of the command."""
 
@@ -95,6 +100,7 @@ def run(app: Holdfast, work: Callable[[Holdfast], Awaitable[T]], *, create: bool
     from ..observe.actors import acting, user
 
     async def opened() -> T:
+        _exit_at_second_interrupt()
         if watch:
             await refuse_missing(app)
         async with app if create else await _app_or_empty(app) as found:
@@ -106,7 +112,31 @@ def run(app: Holdfast, work: Callable[[Holdfast], Awaitable[T]], *, create: bool
                 raise
 
     garbage.resume()
-    return asyncio.run(opened())
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        return asyncio.run(opened())
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+def _exit_at_second_interrupt() -> None:
+    """The first Ctrl-C cancels the command, as asyncio does; the second exits at once, whatever still closes."""
+    cancel = signal.getsignal(signal.SIGINT)
+    if not callable(cancel) or threading.current_thread() is not threading.main_thread():
+        return
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, _exit_now)
+        cancel(number, frame)
+
+    signal.signal(signal.SIGINT, interrupted)
+
+
+def _exit_now(_: int, __: FrameType | None) -> None:
+    if sys.stderr.isatty():
+        os.write(2, SHOW_CURSOR)
+    os._exit(130)
 
 
 def with_app(

@@ -66,7 +66,7 @@ class Stack(msgspec.Struct, frozen=True, omit_defaults=True):
     frames: tuple[str, ...]
     """The outermost first, as in a traceback."""
     job: str | None = None
-    """The job that runs in it."""
+    """The job that runs in it; of a batch, its first job."""
     task: str | None = None
     """The task of that job."""
 

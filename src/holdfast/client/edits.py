@@ -19,7 +19,7 @@ from ..core.validation import RESERVED
 from ..observe.actors import note_target
 from ..tasks.handle import Handle
 from ..tasks.options import EDITED, EditOptions, JobOptions, Options, name_of_codec
-from ..tasks.registry import Registry
+from ..tasks.registry import CALL_TASK, Registry
 from ..views import Job, job_view, limits_of, moment
 from .audited import audited
 from .enqueue import Enqueue
@@ -160,13 +160,13 @@ class Edits:
                 task.stored_as("json").decode(payload)
             return payload
         positional, named = _arguments(args)
-        task = self._registry.call(record.task, (), {}).task.stored_as(record.codec)
-        codec = "json" if task.codec is None else name_of_codec(task.codec)
-        if codec != record.codec or record.codec == "cloudpickle":
-            raise InvalidJob(
-                f"{what}: its arguments are stored as {record.codec!r}, which args= cannot replace; enqueue another job"
-            )
-        return task.encode(positional, named)
+        if record.codec != "cloudpickle":
+            task = self._registry.call(record.task, (), {}).task.stored_as(record.codec)
+            if record.codec == ("json" if task.codec is None else name_of_codec(task.codec)):
+                return task.encode(positional, named)
+        raise InvalidJob(
+            f"{what}: its arguments are stored as {record.codec!r}, which args= cannot replace; enqueue another job"
+        )
 
     def _check(self, session: Session, record: Record, parts: Mapping[str, Any]) -> None:
         """Refuse an edit that an enqueue would refuse, or that would change the limit key of the job."""
@@ -217,7 +217,8 @@ class Edits:
             )
 
     def _refuse_internal(self, record: Record, done: str) -> None:
-        if record.task.startswith(RESERVED) or extra.is_flow(record):
+        internal = record.task.startswith(RESERVED) and record.task != CALL_TASK
+        if internal or extra.is_flow(record):
             raise InvalidJob(f"job {record.id!r} was not {done}: its task {record.task!r} is internal to Holdfast")
 
 

@@ -207,7 +207,7 @@ class RemoteControl:
         return tuple(kept), len(found) - len(kept)
 
     def _threads_of(self, runs: list[Run]) -> list[Stack]:
-        jobs = {run.thread: run.record for run in runs if run.thread is not None}
+        jobs = {run.thread: run.record for run in reversed(runs) if run.thread is not None}
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         found: list[Stack] = []
         for ident, frames in stacks.of_threads().items():
@@ -218,7 +218,7 @@ class RemoteControl:
         return found
 
     def _tasks_of(self, runs: list[Run]) -> list[Stack]:
-        jobs = {run.runner: run.record for run in runs if run.runner is not None and not run.in_thread}
+        jobs = {task: run.record for run in reversed(runs) if (task := run.calling) is not None}
         found: list[Stack] = []
         for task in asyncio.all_tasks(self._loop):
             if frames := stacks.of_task(task):

@@ -59,12 +59,15 @@ def build(url: str, journal: Journal, *, wall_skew: float = 0.0, **settings: Any
 
     @app.task(name="stream")
     async def stream(ctx: Context, n: int) -> int:
+        """Emits and prints the fence and a number, until its gate opens."""
         number = 0
-        while number < 20 or not gates.is_open(n, ctx.fence):
-            journal.write("emit", ctx.job.id, fence=ctx.fence, number=number)
-            await ctx.emit(f"{ctx.fence}-{number}")
-            await asyncio.sleep(0.01)
-            number += 1
+        with journalled(ctx, n):
+            while number < 20 or not gates.is_open(n, ctx.fence):
+                journal.write("emit", ctx.job.id, fence=ctx.fence, number=number)
+                print(f"{ctx.fence}-{number}")
+                await ctx.emit(f"{ctx.fence}-{number}")
+                await asyncio.sleep(0.01)
+                number += 1
         return number
 
     @app.task(name="block_the_loop")

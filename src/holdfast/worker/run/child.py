@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from queue import SimpleQueue
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -37,9 +38,26 @@ from ...tasks.binding import bind
 from ...tasks.completion import Completion
 from ...tasks.context import Context
 from ..progress_writer import ProgressWriter
-from . import explain
+from . import explain, stacks
 from .injection import injected
-from .line import Answer, Broken, Completed, Done, Load, Log, Start, Stop, ToChild, WriteNote, frame, next_frame
+from .line import (
+    Answer,
+    Broken,
+    Completed,
+    Done,
+    Interrupted,
+    Load,
+    Log,
+    Start,
+    Stop,
+    ToChild,
+    WriteNote,
+    frame,
+    next_frame,
+)
+
+FLUSH_TIMEOUT = 1.0
+"""Seconds to send the last messages of a job that was interrupted."""
 
 
 class Line:
@@ -79,7 +97,7 @@ class Line:
         self._writer.write(frame(WriteNote(self._number, note)))
         return await waiter
 
-    def send(self, message: Log | Completed) -> None:
+    def send(self, message: Log | Completed | Interrupted) -> None:
         """Send a message. May be called from any thread."""
         self.loop.call_soon_threadsafe(self._write, frame(message))
 
@@ -99,6 +117,15 @@ class Line:
             await asyncio.wait(list(self._waiting.values()))
         self._writer.write(frame(message))
         await self._writer.drain()
+
+    def interrupt(self, _: int, at: FrameType | None) -> None:
+        """On SIGTERM: say where the job is, and raise inside its code."""
+        self.send(Interrupted(stacks.of_interrupted(at, run.__code__, _run.__code__)))
+        raise _Stopped
+
+    def flush(self) -> None:
+        """Return when all messages are sent; none follows."""
+        asyncio.run_coroutine_threadsafe(self._writer.drain(), self.loop).result(FLUSH_TIMEOUT)
 
 
 def _settle(waiter: asyncio.Future[bool], answer: Answer) -> None:
@@ -272,10 +299,6 @@ def _flush() -> None:
             stream.flush()
 
 
-def _on_term(*_: object) -> None:
-    raise _Stopped
-
-
 def main() -> None:
     """Run claims until the worker closes the connection."""
     line, pipes = Line(socket.socket(fileno=int(sys.argv[1]))), socket.socket(fileno=int(sys.argv[2]))
@@ -293,13 +316,15 @@ def main() -> None:
     while isinstance(start := line.received.get(), Start):
         try:
             with redirected(pipes, start.redirect), logged(start, parts_of(app).runtime.clock):
-                signal.signal(signal.SIGTERM, _on_term)
+                signal.signal(signal.SIGTERM, line.interrupt)
                 run_for(start.record)
                 with traces.continued(start.record.meta):
                     outcome = run(app, line, start)
                 run_for(None)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
         except _Stopped:
+            with contextlib.suppress(Exception):  # the worker has ended
+                line.flush()
             os._exit(143)
         _flush()
         traces.flush()

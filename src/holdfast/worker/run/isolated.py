@@ -17,9 +17,23 @@ from ...core.lifecycle import Outcome
 from ...observe import task_output, traces
 from ..processes import process_table
 from ..processes.printer import Printer
-from ..processes.tree import SHORT_TERM_GRACE, TERM_GRACE, Ending, Tree, unhindered
+from ..processes.tree import SHORT_TERM_GRACE, TERM_GRACE, Tree, unhindered
 from .explain import Ended
-from .line import Answer, Broken, Completed, Done, Load, Log, Start, Stop, ToWorker, WriteNote, frame, next_frame
+from .line import (
+    Answer,
+    Broken,
+    Completed,
+    Done,
+    Interrupted,
+    Load,
+    Log,
+    Start,
+    Stop,
+    ToWorker,
+    WriteNote,
+    frame,
+    next_frame,
+)
 from .run import Run
 
 if TYPE_CHECKING:
@@ -57,6 +71,7 @@ class Child:
         self._context: Context | None = None
         self._done: asyncio.Future[Outcome] = self._loop.create_future()
         self._broken: Broken | None = None
+        self._interrupted_at: str | None = None
         self._writer: asyncio.Future[asyncio.StreamWriter] = self._loop.create_future()
         self._listening = self._loop.create_task(self._listen())
 
@@ -79,6 +94,8 @@ class Child:
                 self._loop.create_task(self._note(message)).add_done_callback(lambda task: task.exception())
             elif isinstance(message, Log):
                 _log(message)
+            elif isinstance(message, Interrupted):
+                self._interrupted_at = self._interrupted_at or message.stack
             else:
                 self._broken = message
         writer.close()
@@ -117,10 +134,12 @@ class Child:
         ending = self.tree.ended.result()
         raise ProcessFailed(ending.words, code=ending.code, signal=ending.signal)
 
-    async def stop(self, why: str, patience: float) -> Ending:
-        """Ask the job to stop, then end its processes."""
+    async def stop(self, why: str, patience: float) -> str | None:
+        """Ask the job to stop, then end its processes. Returns where it was, if it said so."""
         self._loop.create_task(self._send(Stop(why)))
-        return await self.tree.end(patience)
+        await self.tree.end(patience)
+        await asyncio.wait([self._listening], timeout=SHORT_TERM_GRACE)  # its last messages may still be unread
+        return self._interrupted_at
 
     async def close(self) -> None:
         """Close the connection of an idle child, which ends it."""
@@ -188,7 +207,7 @@ class Children:
             well = True
         except asyncio.CancelledError:
             why = context.stopped_by or "cancel"
-            await child.stop(why, SHORT_TERM_GRACE if why in ("release", "lost") else TERM_GRACE)
+            run.stack = await child.stop(why, SHORT_TERM_GRACE if why in ("release", "lost") else TERM_GRACE)
             raise
         except ProcessFailed as error:
             if killed:

@@ -69,6 +69,12 @@ class Completed(msgspec.Struct, tag=True):
     """From the child: the success of the claim is stored; its code may run on."""
 
 
+class Interrupted(msgspec.Struct, tag=True):
+    """From the child: where the job was when it was interrupted, before its `finally` blocks run."""
+
+    stack: str | None
+
+
 class Done(msgspec.Struct, tag=True):
     """From the child: the outcome of the claim."""
 
@@ -83,7 +89,7 @@ class Broken(msgspec.Struct, tag=True):
 
 
 ToChild = Load | Start | Stop | Answer
-ToWorker = WriteNote | Log | Completed | Done | Broken
+ToWorker = WriteNote | Log | Completed | Interrupted | Done | Broken
 _encode = msgspec.msgpack.encode
 
 

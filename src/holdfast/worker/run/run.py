@@ -60,6 +60,13 @@ class Run:
         self.why: str | None = None
 
     @property
+    def calling(self) -> asyncio.Task[None] | None:
+        """The asyncio task in which its function runs; None in a thread, and before the call of a batch."""
+        if self.in_thread:
+            return None
+        return self.runner if self.batch is None else self.batch.calling
+
+    @property
     def started(self) -> bool:
         """Whether it does not wait for a thread."""
         return self.ahead is None or self.ahead.began is not None

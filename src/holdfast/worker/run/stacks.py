@@ -7,8 +7,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from . import explain
@@ -26,16 +27,36 @@ Position = tuple[FrameType, int]
 
 def of_run(run: Run) -> str | None:
     """The stack of a run as text: of its thread, or where its coroutine is suspended; None if it has none here."""
-    frames = frames_of_run(run)
-    return None if not frames else "Stack of the task at that time (most recent call last):\n" + "".join(frames)
+    return _as_text(frames_of_run(run))
+
+
+def of_interrupted(frame: FrameType | None, caller: CodeType, runs: CodeType) -> str | None:
+    """The stack of the task that a signal has interrupted, as text; on the main thread.
+
+    `caller`: the code that calls a plain function; `runs`: the coroutine that awaits a coroutine function.
+    """
+    task = None
+    with suppress(RuntimeError):  # no loop runs
+        if asyncio.current_task() is None:
+            task = next((one for one in asyncio.all_tasks() if getattr(one.get_coro(), "cr_code", None) is runs), None)
+    if task is not None:
+        return _as_text(of_task(task))
+    positions = list(traceback.walk_stack(frame))
+    outer = next((at for at, (one, _) in enumerate(positions) if one.f_code in (caller, runs)), len(positions))
+    return _as_text(_formatted(reversed(positions[:outer])))
+
+
+def _as_text(frames: list[str]) -> str | None:
+    return "Stack of the task at that time (most recent call last):\n" + "".join(frames) if frames else None
 
 
 def frames_of_run(run: Run) -> list[str]:
     """The same, one text for each frame."""
     if run.thread is not None:
         return of_thread(run.thread)
-    task = run.runner if run.batch is None else run.batch.calling
-    return [] if task is None or run.in_thread else of_task(task)
+    if run.apart:
+        return []
+    return [] if (task := run.calling) is None else of_task(task)
 
 
 def of_thread(ident: int) -> list[str]:
