@@ -152,24 +152,33 @@ def _named(tallies: dict[str, Tally]) -> list[NamedActivity]:
 
 def compared(minutes: Iterable[MinuteStats], start: int, end: int) -> Comparison:
     """What ended from `start` to `end` (microseconds, whole minutes), and as long before and after."""
-    total: Windows = {}
     queues: Windows = {}
     tasks: Windows = {}
+    places: dict[int, int | None] = {}
     kinds = Kinds()
     for one in minutes:
-        place = window(one.at, start, end)
+        if one.at not in places:
+            places[one.at] = window(one.at, start, end)
+        place = places[one.at]
         if place is None:
             continue
         kind = kinds[one.outcome, one.count, one.waits, one.runs]
-        for tallies, name in ((total, ""), (queues, one.queue), (tasks, one.task)):
+        for tallies, name in ((queues, one.queue), (tasks, one.task)):
             three = tallies.get(name)
             if three is None:
                 three = tallies[name] = (Tally(), Tally(), Tally())
             tally = three[place]
             tally.kinds[kind] = tally.kinds.get(kind, 0) + 1
-    return Comparison(
-        moment(start), moment(end), (_compared(total) or [_nothing("")])[0], _compared(queues), _compared(tasks)
-    )
+    total = Compared("", *(_sum(three[place] for three in tasks.values()).activity() for place in range(3)))
+    return Comparison(moment(start), moment(end), total, _compared(queues), _compared(tasks))
+
+
+def _sum(tallies: Iterable[Tally]) -> Tally:
+    found = Tally()
+    for tally in tallies:
+        for kind, times in tally.kinds.items():
+            found.kinds[kind] = found.kinds.get(kind, 0) + times
+    return found
 
 
 def window(at: int, start: int, end: int) -> int | None:
@@ -185,8 +194,3 @@ def _compared(tallies: Windows) -> list[Compared]:
 
     first = sorted(tallies, key=order)[:MAX_ROWS]
     return [Compared(name, *(tally.activity() for tally in tallies[name])) for name in first]
-
-
-def _nothing(name: str) -> Compared:
-    nothing = Tally().activity()
-    return Compared(name, nothing, nothing, nothing)

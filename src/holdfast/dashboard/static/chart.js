@@ -232,8 +232,7 @@ export class Chart {
   }
 }
 
-/** A line without axes, for a table row. */
-/** A small curve; a null value is a gap. */
+/** A line without axes, for a table row; a null value is a gap. */
 export function sparkline(element, values, label) {
   const drawn = values.join();
   if (element.drawn === drawn) return;

@@ -2,12 +2,11 @@
 
 import { get, now } from "./api.js";
 import { change } from "./bulk.js";
-import { Chart } from "./chart.js";
 import { h } from "./dom.js";
-import { brief, count, line, plural } from "./format.js";
-import { openIncident } from "./incident.js";
+import { count, line, plural } from "./format.js";
 import { button, empty, failed, jobHref, jobsHref, loading, panel, state, when, workerName } from "./parts.js";
 import { tenFirst } from "./tenfirst.js";
+import { countsByStep, plot, segments, timeline, total } from "./timeline.js";
 
 const RANGES = [
   ["1 h", 3600, 60],
@@ -53,52 +52,28 @@ export default function errorGroup(context, fingerprint) {
 
   function chart() {
     const [label, since, step] = RANGES[range];
-    const wide = step * 1000;
-    const to = Math.floor(read / wide) * wide + wide;
-    const from = to - since * 1000;
-    const values = new Array(since / step).fill(0);
-    for (const one of known.steps) {
-      const place = Math.floor((Date.parse(one.at) - from) / wide);
-      if (place >= 0 && place < values.length) values[place] += one.count;
-    }
-    const side = h(
-      "div",
-      { class: "segments", role: "group", "aria-label": "Time range of the chart" },
-      RANGES.map(([word], index) =>
-        h(
-          "button",
-          { type: "button", "aria-pressed": String(index === range), on: { click: () => choose(index) } },
-          word,
-        ),
-      ),
-    );
-    const total = values.reduce((a, b) => a + b, 0);
+    const axis = timeline(read, since, step);
+    const values = countsByStep(axis, known.steps);
+    const words = RANGES.map(([word]) => word);
     return panel(
       "Failed attempts",
-      { key: "chart", kind: "chart", note: `${count(total)} in the last ${label}`, side },
-      h("div", {
-        class: "canvas",
-        mount: (element) => {
-          element.chart = new Chart(element);
-          return () => element.chart.stop();
-        },
-        update: (element) =>
-          element.chart.show({
-            from,
-            to,
-            step: wide,
-            kind: "bars",
-            label: `Failed attempts with this error, last ${label}: ${count(total)}`,
-            series: [{ name: "failed", color: "failed", values }],
-            format: brief,
-            select: openIncident,
-          }),
+      {
+        key: "chart",
+        kind: "chart",
+        note: `${count(total(values))} in the last ${label}`,
+        side: segments("Time range of the chart", words, range, choose),
+      },
+      plot({
+        ...axis,
+        kind: "bars",
+        label: `Failed attempts with this error, last ${label}: ${count(total(values))}`,
+        series: [{ name: "failed", color: "failed", values }],
       }),
     );
   }
 
   function shares(title, counts, shown) {
-    const total = Object.values(counts).reduce((a, b) => a + b, 0);
+    const all = total(Object.values(counts));
     return panel(
       title,
       { key: title },
@@ -113,7 +88,7 @@ export default function errorGroup(context, fingerprint) {
             h(
               "span",
               { class: "track", "aria-hidden": "true" },
-              h("span", { class: "fill", style: { width: `${(100 * many) / total}%` } }),
+              h("span", { class: "fill", style: { width: `${(100 * many) / all}%` } }),
             ),
             h("b", { class: "num" }, count(many)),
           ),

@@ -1,23 +1,15 @@
 // A span of time: what ended and what failed within it, and as long before and after it.
 
 import { get, now } from "./api.js";
-import { Chart } from "./chart.js";
 import { h } from "./dom.js";
-import { at, brief, count, line, plural, span } from "./format.js";
+import { at, count, line, plural, span } from "./format.js";
 import { comparedTable, failures, three, worse } from "./latency.js";
 import { empty, loading, panel, workerName } from "./parts.js";
+import { countsByStep, incidentHref, plot } from "./timeline.js";
 
 const KEPT = 604800; // seconds for which statistics are kept
 const MINUTE = 60000;
 const STEPS = 120; // bars of the chart, about
-
-export const incidentHref = (from, to) =>
-  `#/incident?${new URLSearchParams({ start: new Date(from).toISOString(), end: new Date(to).toISOString() })}`;
-
-/** Open the page of a span; a chart calls it. */
-export const openIncident = (from, to) => {
-  location.hash = incidentHref(from, Math.max(to, from + MINUTE));
-};
 
 export default function incident(_context, params) {
   let start = NaN;
@@ -56,40 +48,24 @@ export default function incident(_context, params) {
   }
 
   function chart() {
-    const { from, to, step } = axis();
+    const shown = axis();
     const series = [
       ["succeeded", "succeeded", ["succeeded"]],
       ["dead", "dead", ["dead"]],
       ["failed", "failed or lost", ["failed", "lost"]],
     ].map(([color, name, outcomes]) => {
-      const values = new Array(Math.round((to - from) / step)).fill(0);
-      for (const one of rates) {
-        const place = Math.floor((Date.parse(one.at) - from) / step);
-        if (outcomes.includes(one.outcome) && place >= 0 && place < values.length) values[place] += one.count;
-      }
-      return { name, color, values };
+      const rows = rates.filter((one) => outcomes.includes(one.outcome));
+      return { name, color, values: countsByStep(shown, rows) };
     });
     return panel(
       "Ended",
-      { key: "chart", kind: "chart", note: `per ${span(step / 1000)}; drag to select another span` },
-      h("div", {
-        class: "canvas",
-        mount: (element) => {
-          element.chart = new Chart(element);
-          return () => element.chart.stop();
-        },
-        update: (element) =>
-          element.chart.show({
-            from,
-            to,
-            step,
-            kind: "bars",
-            label: "Ended claims before, within and after the span",
-            series,
-            band: [start, end],
-            format: brief,
-            select: openIncident,
-          }),
+      { key: "chart", kind: "chart", note: `per ${span(shown.step / 1000)}; drag to select another span` },
+      plot({
+        ...shown,
+        kind: "bars",
+        label: "Ended claims before, within and after the span",
+        series,
+        band: [start, end],
       }),
     );
   }

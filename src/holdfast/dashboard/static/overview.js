@@ -2,14 +2,13 @@
 
 import { get, now } from "./api.js";
 import { attention } from "./attention.js";
-import { Chart } from "./chart.js";
 import { killButton } from "./demo.js";
 import { h } from "./dom.js";
 import { age, brief, count, line, plural, span } from "./format.js";
-import { openIncident } from "./incident.js";
 import { latencyTable } from "./latency.js";
 import { empty, FIRST_JOB, jobsHref, loading, panel, STATES, state } from "./parts.js";
 import { reasonsPanel } from "./reasons.js";
+import { byStep, countsByStep, plot, segments, timeline, total } from "./timeline.js";
 
 const RANGES = [
   ["15 min", 900, 60],
@@ -19,6 +18,7 @@ const RANGES = [
   ["7 d", 604800, 7200],
 ];
 const RANGE_KEY = "holdfast.range";
+const KINDS = ["Queue", "Task"]; // of the latency table
 
 export default function overview(context) {
   const known = {
@@ -32,7 +32,7 @@ export default function overview(context) {
     latency: null,
     read: 0,
   };
-  let by = "Queue"; // of the latency table
+  let by = KINDS[0];
   let range = RANGES.findIndex(([label]) => label === sessionStorage.getItem(RANGE_KEY));
   if (range < 0) range = 1;
   let errorsLoadedAt = -Infinity;
@@ -79,7 +79,7 @@ export default function overview(context) {
   function view() {
     const { stats } = known;
     if (!stats) return loading("Overview");
-    if (!totalOf(stats.counts) && !known.rates.length)
+    if (!jobsOf(stats) && !known.rates.length)
       return [head(), empty("No jobs yet", "Enqueue a job and start a worker:", FIRST_JOB)];
     return [
       head(),
@@ -97,18 +97,13 @@ export default function overview(context) {
       "div",
       { class: "title" },
       h("h1", {}, "Overview"),
-      h("p", { class: "soft" }, plural(totalOf(known.stats.counts), "job")),
+      h("p", { class: "soft" }, plural(jobsOf(known.stats), "job")),
       h("span", { class: "space" }),
-      h(
-        "div",
-        { class: "segments", role: "group", "aria-label": "Time range of the charts" },
-        RANGES.map(([label], index) =>
-          h(
-            "button",
-            { type: "button", "aria-pressed": String(index === range), on: { click: () => choose(index) } },
-            label,
-          ),
-        ),
+      segments(
+        "Time range of the charts",
+        RANGES.map(([label]) => label),
+        range,
+        choose,
       ),
     );
   }
@@ -116,13 +111,16 @@ export default function overview(context) {
   function charts() {
     const [label, since, step] = RANGES[range];
     const axis = timeline(known.read, since, step);
-    const done = sums(known.rates, axis, ["succeeded"]);
-    const bad = sums(known.rates, axis, ["failed", "lost"]);
-    const died = sums(known.rates, axis, ["dead"]);
-    const minutes = step / 60;
-    const perMinute = (one) => one.count.map((value) => value / minutes);
-    const depth = depthSeries(known.depths, axis, known.stats);
-    const total = (one) => one.count.reduce((a, b) => a + b, 0);
+    const ended = (...outcomes) =>
+      countsByStep(
+        axis,
+        known.rates.filter((one) => outcomes.includes(one.outcome)),
+      );
+    const [done, bad, died] = [ended("succeeded"), ended("failed", "lost"), ended("dead")];
+    const perMinute = (values) => values.map((value) => value / (step / 60));
+    const depth = byStep(axis, known.depths, (one) => one.queued);
+    depth[depth.length - 1] = known.stats.counts.queued;
+    const percentiles = (part, share) => byStep(axis, known.latency.steps, (one) => one.activity[part][share]);
     const what = `last ${label}`;
     return h(
       "div",
@@ -153,12 +151,12 @@ export default function overview(context) {
         kind: "lines",
         least: 0.01,
         label: `Latency, ${what}: percentiles of waiting and run times`,
-        seconds: true,
+        format: (value) => (value ? span(value) : "0"),
         series: [
-          { name: "wait p50", color: "queued", values: percentiles(known.latency, axis, "wait", "p50") },
-          { name: "wait p95", color: "scheduled", values: percentiles(known.latency, axis, "wait", "p95") },
-          { name: "run p50", color: "running", values: percentiles(known.latency, axis, "run", "p50") },
-          { name: "run p95", color: "failed", values: percentiles(known.latency, axis, "run", "p95") },
+          { name: "wait p50", color: "queued", values: percentiles("wait", "p50") },
+          { name: "wait p95", color: "scheduled", values: percentiles("wait", "p95") },
+          { name: "run p50", color: "running", values: percentiles("run", "p50") },
+          { name: "run p95", color: "failed", values: percentiles("run", "p95") },
         ],
       }),
     );
@@ -172,26 +170,10 @@ export default function overview(context) {
       {
         key: "latencies",
         note: `last ${RANGES[range][0]}`,
-        side: h(
-          "div",
-          { class: "segments", role: "group", "aria-label": "Waiting and run times by" },
-          ["Queue", "Task"].map((kind) =>
-            h(
-              "button",
-              {
-                type: "button",
-                "aria-pressed": String(kind === by),
-                on: {
-                  click: () => {
-                    by = kind;
-                    context.draw();
-                  },
-                },
-              },
-              kind,
-            ),
-          ),
-        ),
+        side: segments("Waiting and run times by", KINDS, KINDS.indexOf(by), (index) => {
+          by = KINDS[index];
+          context.draw();
+        }),
       },
       latencyTable(by, rows),
     );
@@ -201,8 +183,6 @@ export default function overview(context) {
 }
 
 function chart(title, note, spec) {
-  const seen = { ...spec, seconds: undefined };
-  const format = spec.seconds ? (value) => (value ? span(value) : "0") : brief;
   return panel(
     title,
     { note, key: title, kind: "chart" },
@@ -211,22 +191,8 @@ function chart(title, note, spec) {
       { class: "legend", "aria-hidden": "true" },
       spec.series.map((one) => h("li", {}, h("i", { class: `dot fill-${one.color}` }), one.name)),
     ),
-    h("div", {
-      class: "canvas",
-      mount: (element) => {
-        element.chart = new Chart(element);
-        return () => element.chart.stop();
-      },
-      update: (element) => element.chart.show({ ...seen, format, select: openIncident }),
-    }),
+    plot(spec),
   );
-}
-
-/** The time steps of a range; the last is the current one. */
-function timeline(read, since, step) {
-  const wide = step * 1000;
-  const to = Math.floor(read / wide) * wide + wide;
-  return { from: to - since * 1000, to, step: wide };
 }
 
 /** The outcomes of each step, as v1/rates gives them. */
@@ -235,38 +201,7 @@ const outcomes = (steps) =>
     Object.entries(activity.outcomes).map(([outcome, number]) => ({ at, outcome, count: number })),
   );
 
-function sums(rates, { from, to, step }, outcomes) {
-  const size = Math.round((to - from) / step);
-  const made = { count: new Array(size).fill(0) };
-  for (const one of rates) {
-    const at = Math.floor((Date.parse(one.at) - from) / step);
-    if (at < 0 || at >= size || (outcomes && !outcomes.includes(one.outcome))) continue;
-    made.count[at] += one.count;
-  }
-  return made;
-}
-
-function percentiles(latency, { from, to, step }, part, share) {
-  const values = new Array(Math.round((to - from) / step)).fill(null);
-  for (const one of latency?.steps || []) {
-    const at = Math.floor((Date.parse(one.at) - from) / step);
-    if (at >= 0 && at < values.length) values[at] = one.activity[part][share];
-  }
-  return values;
-}
-
-function depthSeries(depths, { from, to, step }, stats) {
-  const size = Math.round((to - from) / step);
-  const values = new Array(size).fill(null);
-  for (const one of depths) {
-    const at = Math.floor((Date.parse(one.at) - from) / step);
-    if (at >= 0 && at < size) values[at] = one.queued;
-  }
-  values[size - 1] = stats.counts.queued;
-  return values;
-}
-
-const totalOf = (counts) => Object.values(counts).reduce((a, b) => a + b, 0);
+const jobsOf = ({ counts }) => total(Object.values(counts));
 
 const tile = (href, number, label) => h("li", {}, h("a", { href }, h("b", { class: "num" }, brief(number)), label));
 

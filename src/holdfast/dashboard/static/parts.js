@@ -108,7 +108,6 @@ export const icon = (name) =>
     h("path", { d: PATHS[name] }),
   );
 
-/** Text in backticks is shown as code. */
 const UTC = /\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\+00:00/g; // as the server writes times into sentences
 
 /** A sentence of the server: what is in backticks as code, and its times in the zone of this page. */

@@ -78,6 +78,9 @@ def stats(step: Step) -> list[QueueStats]:
         counts.setdefault(text_of(queue), {})[text_of(state)] = count
         if first is not None:
             oldest[text_of(queue)] = first
+    for queue, scheduled, failed in step.connection.execute(sql.DUE_STATS):
+        found = counts.setdefault(text_of(queue), {})
+        found.update((state, number) for state, number in (("scheduled", scheduled), ("failed", failed)) if number)
     return [QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
 
 

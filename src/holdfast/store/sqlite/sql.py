@@ -385,15 +385,19 @@ EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(tags) THEN tags END) AS tag
 STATS = """
 SELECT queue, 'queued', count(*), CAST(min(run_at) AS INTEGER) FROM holdfast_job INDEXED BY holdfast_ready
     WHERE state = 'queued' GROUP BY queue
-UNION ALL SELECT queue, state, count(*), NULL FROM holdfast_job INDEXED BY holdfast_due
-    WHERE state IN ('scheduled', 'failed') GROUP BY queue, state
 UNION ALL SELECT queue, 'running', count(*), NULL FROM holdfast_job INDEXED BY holdfast_running
     WHERE state = 'running' GROUP BY queue
 UNION ALL SELECT queue, 'blocked', count(*), NULL FROM holdfast_job INDEXED BY holdfast_blocked
     WHERE state = 'blocked' GROUP BY queue
 UNION ALL SELECT queue, state, count, NULL FROM holdfast_ended WHERE count > 0
 """
-"""Every queue and state with its number of jobs, and when the oldest queued one was due. Reads no ended job."""
+"""Every queue and state with its number of jobs, and when the oldest queued one was due; without those of DUE_STATS.
+Reads no ended job."""
+DUE_STATS = """
+SELECT queue, sum(state = 'scheduled'), sum(state = 'failed') FROM holdfast_job INDEXED BY holdfast_due
+WHERE state IN ('scheduled', 'failed') GROUP BY queue
+"""
+"""The jobs of each queue that become ready at a time. Grouped by state, they would be sorted."""
 ADD_ENDED = """
 INSERT INTO holdfast_ended (queue, state, count) VALUES (?, ?, ?)
 ON CONFLICT (queue, state) DO UPDATE SET count = count + excluded.count

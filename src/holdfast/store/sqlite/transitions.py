@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 
 import msgspec
 
@@ -135,8 +136,9 @@ def stats_by_minute(step: Step, since: int) -> list[MinuteStats]:
     ]
 
 
+@lru_cache(maxsize=4096)
 def _counts(stored: bytes) -> Histogram:
-    """A stored histogram; empty if it cannot be decoded."""
+    """A stored histogram; empty if it cannot be decoded. Most are one of a few."""
     try:
         return _decode_counts(stored)
     except (ValueError, TypeError):

@@ -21,6 +21,7 @@ class TestOverview(Topic):
 
     async def test_jobs_are_counted_per_queue_and_state(self, store: Store) -> None:
         await insert(store, new_job(queue="b"), new_job(queue="b"), new_job(queue="b", delay=60.0), new_job(queue="a"))
+        await insert(store, *(new_job(queue="c", delay=60.0) for _ in range(2)))
         await claim(store, "ann", "b")
         await settle(store, succeeded(await running(store, queue="c")))
         await settle(store, dead(await running(store, queue="c")))
@@ -30,7 +31,7 @@ class TestOverview(Topic):
         assert [counted(queue.counts) for queue in stats] == [
             {"queued": 1},
             {"queued": 1, "running": 1, "scheduled": 1},
-            {"succeeded": 1, "dead": 1, "failed": 1},
+            {"succeeded": 1, "dead": 1, "failed": 1, "scheduled": 2},
         ]
 
     async def test_the_oldest_queued_job_is_reported(self, store: Store, harness: Harness) -> None:
