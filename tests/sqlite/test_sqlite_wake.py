@@ -128,6 +128,30 @@ async def test_a_commit_of_a_users_own_connection_notifies_a_reliable_listener(p
     assert listener.reliable
 
 
+@linux
+async def test_a_busy_worker_polls_rarely_while_commits_follow_each_other(store, other, monkeypatch):
+    monkeypatch.setattr(wake, "BURST", 1)
+    wanted, pauses = other._listeners._wanted, []
+    wait = wanted.wait
+    monkeypatch.setattr(wanted, "wait", lambda seconds: pauses.append(seconds) or wait(seconds))
+
+    async def wait_for(topic):
+        listener = other.listen([topic])
+        while True:
+            await listener.wait(LIMIT)
+
+    waiting = [asyncio.ensure_future(wait_for(topic)) for topic in ("holder/worker", "record/pause")]
+    await eventually(lambda: other._listeners._seen is not None)
+
+    async def after_another():
+        await enqueue(store)
+        return wake.BUSY_PAUSE in pauses
+
+    await eventually(after_another)
+    for one in waiting:
+        one.cancel()
+
+
 async def test_without_events_of_the_log_the_watcher_polls(store, other, monkeypatch):
     monkeypatch.setattr(LogEvents, "of", lambda _: None)
     listener = other.listen(["queue/default"])

@@ -3,8 +3,8 @@
 The watcher thread runs only while a listener waits. It polls after each write to the log (`log_events.py`), and some
 times a second in case one was missed; where such events do not arrive, it polls every few milliseconds. A poll without
 a change takes some microseconds; after a change it queries each topic, so that commits about other queues notify no
-listener. A worker always waits for requests to cancel its jobs: if it waits for nothing else, polls are rare while
-commits follow each other.
+listener. A worker always waits for requests to cancel its jobs and for changes of records: if it waits for nothing
+else, polls are rare while commits follow each other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ MISSED_LIMIT = 3
 BURST = 8
 """Writes in quick succession after which polls are at least BRISK_PAUSE apart: others may commit all the time."""
 BUSY_PAUSE = 0.1
-"""The same while only requests to cancel are waited for, as by a worker that is busy: it pays for each poll."""
+"""The same while only requests to cancel and changes of records are waited for, as by a worker that is busy: it pays
+for each poll."""
 
 
 _UNSEEN = -1
@@ -53,7 +54,7 @@ class SqliteListener:
         self.topics = topics
         kinds = {topic.partition("/")[0] for topic in topics}
         self.urgent = kinds != {"record"}
-        self.only_cancels = kinds == {"holder"}
+        self.patient = kinds <= {"holder", "record"}
         self.event = asyncio.Event()
         """Set to notify it, on its own loop."""
         self.next: dict[str, tuple[Any, Any]] = {}
@@ -200,7 +201,7 @@ class Listeners:
                     self._rest_in_burst()
                 else:
                     sleep(BRISK_PAUSE if quiet < BRISK_LOOKS else CALM_PAUSE)
-            elif self._recent > BURST and self._only_cancels():
+            elif self._recent > BURST and self._patient():
                 self._rest_in_burst()
                 self._recent = self._recent + 1 if events.wait(0) else 0
             elif self._written(events):
@@ -212,13 +213,13 @@ class Listeners:
     def _urgent(self) -> bool:
         return any(listener.urgent for listener in self._waiting)
 
-    def _only_cancels(self) -> bool:
-        return all(listener.only_cancels for listener in self._waiting)
+    def _patient(self) -> bool:
+        return all(listener.patient for listener in self._waiting)
 
     def _rest_in_burst(self) -> None:
         """Pause before the next poll; ended by a listener that begins to wait for something more urgent."""
         self._wanted.clear()
-        if self._only_cancels() and not self._closing:
+        if self._patient() and not self._closing:
             self._wanted.wait(BUSY_PAUSE)
         else:
             sleep(BRISK_PAUSE)
