@@ -32,8 +32,7 @@ def test_every_job_finishes_once_when_a_worker_is_killed_at_a_random_moment(look
         victim, moment, phase = chance.randrange(2), chance.randrange(JOBS - 50), chance.uniform(0, 0.03)
         until(lambda ids=ids, moment=moment: journal.count("end", jobs=ids) >= moment, f"{moment} jobs are done")
         time.sleep(phase)  # so that the blow falls anywhere within a job, not just after an end
-        workers[victim].kill()
-        in_flight = look.held_by(workers[victim].pid) & set(ids)
+        in_flight = look.kill(workers[victim]) & set(ids)
         workers[victim] = processes.worker(concurrency=SLOTS, lease=LEASE)
         look.until_ended(ids)
 
@@ -62,7 +61,7 @@ def test_kills_one_after_another_lose_nothing_even_while_the_last_one_is_being_r
     # Blame is not the point here, so nothing may end dead for having been unlucky.
     look.sync.config.set("max_crashes", 1000)
     work = parts_of(look.app).registry.tasks["work"].using(max_attempts=0)
-    workers = [processes.worker(concurrency=SLOTS) for _ in range(2)]
+    workers = [processes.worker(concurrency=SLOTS, lease=LEASE) for _ in range(2)]
     expected: dict[str, object] = {}
     may_start_again: Counter[str] = Counter()
     for count in range(ROUNDS * 2):
@@ -80,9 +79,8 @@ def test_kills_one_after_another_lose_nothing_even_while_the_last_one_is_being_r
         )
         pid = (next_starts() or [chance.choice(workers).pid])[-1]
         victim = next(worker for worker in workers if worker.pid == pid)
-        victim.kill()
-        may_start_again.update(look.held_by(victim.pid))
-        workers[workers.index(victim)] = processes.worker(concurrency=SLOTS)
+        may_start_again.update(look.kill(victim))
+        workers[workers.index(victim)] = processes.worker(concurrency=SLOTS, lease=LEASE)
     look.until_ended(expected)
     print(f"in flight at a kill: {len(may_start_again)} jobs, up to {max(may_start_again.values())} times")
     assert max(may_start_again.values()) > 1, "no kill met a job that was being recovered: nothing was shown"

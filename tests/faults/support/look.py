@@ -85,6 +85,13 @@ class Look:
                 return
         raise AssertionError(f"{process!r} held the store's lock in each of 50 moments")
 
+    def kill(self, process: Process) -> set[str]:
+        """kill -9 of a worker, and the jobs that it held: stopped meanwhile, so that no other recovers them first."""
+        process.freeze()
+        held = self.held_by(process.pid)
+        process.kill()
+        return held
+
     # -- wait
 
     def until_registered(self, *pids: int) -> None:
