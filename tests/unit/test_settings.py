@@ -338,7 +338,7 @@ def test_an_error_about_a_url_does_not_show_its_password():
         ("sqlite://", "name a file"),
         ("sqlite:///", "name a file"),
         ("sqlite:///jobs.db?sychronous=normal", "unknown parameter sychronous; known: synchronous"),
-        ("sqlite:///jobs.db?synchronous=off", "synchronous must be full or normal, not 'off'"),
+        ("sqlite:///jobs.db?synchronous=off", "synchronous= must be full or normal, not 'off'"),
         ("memory://?x=1", "unknown parameter x"),
         ("http://[", "the http:// URL is malformed"),
     ],

@@ -43,7 +43,9 @@ def enqueue(
         str | None, typer.Option(help="Keep one job per key: until_start, until_end, or a duration (15m).")
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the waiting job of the same key.")] = False,
-    debounce: Annotated[str | None, typer.Option(help="As --replace, due this long after the last call.")] = None,
+    debounce: Annotated[
+        str | None, typer.Option(help="Replace the waiting job of the key; it starts this long after the last call.")
+    ] = None,
     debounce_max: Annotated[str | None, typer.Option(help="Maximum delay since the first debounced call.")] = None,
     expires: Annotated[str | None, typer.Option(help="Latest start: in 15m, or at 2030-01-31T12:00:00Z.")] = None,
     deadline: Annotated[
@@ -52,7 +54,9 @@ def enqueue(
     on_success: Annotated[
         str | None, typer.Option(help="A task to enqueue when the job has succeeded; its argument is the job's id.")
     ] = None,
-    on_dead: Annotated[str | None, typer.Option(help="The same when the job is dead.")] = None,
+    on_dead: Annotated[
+        str | None, typer.Option(help="A task to enqueue when the job is dead; its argument is the job's id.")
+    ] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag; repeatable.")] = None,
     cwd: Annotated[str | None, typer.Option(help="Working directory of a command.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for a command; repeatable.")] = None,

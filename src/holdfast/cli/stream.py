@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def stream(
     id: options.JobId,
     position: Annotated[int, typer.Option(min=0, help="Continue after the chunk with this position.")] = 0,
-    follow: Annotated[bool, typer.Option(help="Until the job has ended; otherwise only what is stored.")] = True,
+    follow: Annotated[
+        bool, typer.Option(help="Follow until the job has ended; otherwise print only stored chunks.")
+    ] = True,
     url: options.Url = None,
     as_json: options.AsJson = False,
 ) -> None:

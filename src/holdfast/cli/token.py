@@ -100,7 +100,9 @@ def _end(token: TokenInfo) -> str:
 
 @app.command()
 def revoke(
-    id: Annotated[str, typer.Argument(metavar="ID", help="As `token list` shows it.", show_default=False)],
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="The id of the token, as `token list` shows it.", show_default=False)
+    ],
     url: options.Url = None,
 ) -> None:
     """Revoke a token, and those that were created with it; servers refuse them within seconds."""

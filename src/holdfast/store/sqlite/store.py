@@ -62,7 +62,7 @@ class SqliteStore:
         busy_timeout: float = 60.0,
     ) -> None:
         if synchronous not in SYNCHRONOUS:
-            raise ConfigError(f"synchronous must be full or normal, not {synchronous!r}")
+            raise ConfigError(f"?synchronous= must be full or normal, not {synchronous!r}")
         self.path: str = os.path.realpath(os.fspath(path))
         self._synchronous = synchronous
         self._clock = clock or SystemClock()
