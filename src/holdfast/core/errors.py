@@ -118,8 +118,8 @@ class LeaseLost(HoldfastError):
 
     def __init__(self, job_id: str, fence: int) -> None:
         super().__init__(
-            f"the claim on job {job_id!r} with fence {fence} has ended: it was settled before, or its lease expired;"
-            " the store refuses its writes: stop the work on this job"
+            f"the claim on job {job_id!r} with fence {fence} has ended: its outcome was written before, or its lease"
+            " expired. The store refuses writes of this claim: stop the work on this job"
         )
         self.job_id = job_id
         self.fence = fence

@@ -337,9 +337,7 @@ class Engine:
                 await self.contents.fill(claims.records)
         except HoldfastError as error:
             # The claims were made, but cannot be delivered: the holder's next heartbeat finds and releases them.
-            message = (
-                f"{error}; jobs were claimed but not delivered, and the next heartbeat of their holder releases them"
-            )
+            message = f"{error}; jobs were claimed but not received; the next heartbeat of the worker releases them"
             _fail(request, OutcomeUnknown(message))
         else:
             _resolve(request, done)

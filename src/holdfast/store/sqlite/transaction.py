@@ -64,7 +64,7 @@ class Transactions:
             writer.fork_lock,
             patience=busy_timeout,
             blocked=f"ctx.transaction() could not begin or end within {busy_timeout:g} s: other transactions hold the"
-            f" write lock of {files.path}; nothing was written",
+            f" write lock of {files.path}; nothing was written. Make these transactions shorter, then try again",
             close=writer.close,
             after=self._close_idle,
         )
