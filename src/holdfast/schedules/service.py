@@ -283,7 +283,8 @@ class Schedules:
         for due in schedule.runs_due(kept.rule, kept.next, now):
             job = kept.last_job
             if kept.rule.overlap == "skip" and job is not None and not await self._ended(job):
-                logger.info("schedule %s: run at %s skipped, job %s has not ended", kept.name, moment(due), job)
+                said = "schedule %s: the run due at %s was skipped, because its last job %s has not ended (overlap='skip')"
+                logger.info(said, kept.name, moment(due), job)
                 continue
             try:
                 job, limit_key = await self._enqueue_run(kept, due)
