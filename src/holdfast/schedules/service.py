@@ -283,7 +283,7 @@ class Schedules:
         for due in schedule.runs_due(kept.rule, kept.next, now):
             job = kept.last_job
             if kept.rule.overlap == "skip" and job is not None and not await self._ended(job):
-                said = "schedule %s: the run due at %s was skipped, because its last job %s has not ended (overlap='skip')"
+                said = "schedule %s: the run due at %s was skipped, because job %s has not ended (overlap='skip')"
                 logger.info(said, kept.name, moment(due), job)
                 continue
             try:
