@@ -20,9 +20,7 @@ ArgsJson = Annotated[
 NewQueue = Annotated[str | None, typer.Option("--queue", "-q", help="Another queue.", autocompletion=completion.queues)]
 NewPriority = Annotated[int | None, typer.Option("--priority", "-p", help="Another priority; lower first.")]
 NewDelay = Annotated[str | None, typer.Option(help="Start at the earliest after this time from now, such as 15m.")]
-NewTime = Annotated[
-    str | None, typer.Option("--at", help="Start at the earliest at this time, with its zone.")
-]
+NewTime = Annotated[str | None, typer.Option("--at", help="Start at the earliest at this time, with its zone.")]
 
 
 def edit(
