@@ -45,7 +45,7 @@ def test_edit_and_clone(terminal):
     assert "edited: noop(a=2), queue slow, priority -3" in said
     job = terminal.json("show", id)
     assert (job["payload"], job["queue"], job["priority"], job["state"]) == ({"a": 2}, "slow", -3, "scheduled")
-    assert terminal.json("edit", id, "--run-at", "2040-01-01T00:00:00Z")["run_at"].startswith("2040-01-01")
+    assert terminal.json("edit", id, "--at", "2040-01-01T00:00:00Z")["run_at"].startswith("2040-01-01")
     copy = terminal.json("clone", id, "--args", "[5]", "--key", "k", "--max-attempts", "7")
     assert copy["cloned_from"] == id
     assert terminal.json("show", copy["id"])["max_attempts"] == 7
@@ -55,7 +55,7 @@ def test_edit_and_clone(terminal):
         (("--args", "{"), "invalid JSON"),
         (("--args", "7"), "must be a list"),
         (("--delay", "soon"), "takes a duration"),
-        (("--run-at", "2040-01-01T00:00:00"), "needs a time zone"),
+        (("--at", "2040-01-01T00:00:00"), "needs a time zone"),
         (("--at", "never"), "--at must be a time"),
         (("--priority", "99999"), "priority must be"),
     ):

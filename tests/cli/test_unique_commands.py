@@ -97,3 +97,6 @@ def test_invalid_options_are_a_one_line_error(terminal):
     )
     assert "--replace and --debounce need --key" in terminal("enqueue", "--debounce", "5", "--", "x", code=2)
     assert "expires must be a time such as" in terminal("enqueue", "--expires", "2030-13-01", "--", "x", code=2)
+    for wrong in ("soon", "-1"):
+        said = terminal("enqueue", "--deadline", wrong, "--", "x", code=2)
+        assert "a duration such as 15m, or a time such as 2030-01-31T12:00:00Z, not" in said

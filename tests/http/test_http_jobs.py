@@ -19,7 +19,7 @@ from holdfast.http.shapes import job_out
 from holdfast.store.reference.apply import new_record
 from holdfast.views import job_view
 from support.http import serving
-from support.inside import release_of
+from support.inside import release_of, session_of
 from support.workers import work_off
 
 NOW = 1_700_000_000_123_456
@@ -412,6 +412,25 @@ async def test_lines_of_a_task_are_read_with_level_and_time(http, app):
     assert [line[21:] for line in lines[:2]] == ["info     printed", "warning  logged"]
     assert text.headers["holdfast-next-position"] == str(page["position"])
     assert (await http("GET", f"/v1/jobs/{UNKNOWN}/logs")).status == 404
+
+
+async def test_lines_of_an_attempt_that_began_during_the_request_have_its_number(http, app, monkeypatch):
+    @app.task(name="speak")
+    async def speak() -> None:
+        print("printed")
+
+    id = (await http.submit("speak")).json["id"]
+    store = session_of(app).store
+    output = store.output
+
+    async def output_of_a_run(*given, **options):
+        monkeypatch.undo()
+        await work_off(app)
+        return await output(*given, **options)
+
+    monkeypatch.setattr(store, "output", output_of_a_run)
+    page = (await http("GET", f"/v1/jobs/{id}/logs")).json
+    assert [(line["attempt"], line["text"]) for line in page["lines"]] == [(1, "printed")]
 
 
 async def test_plain_output_is_read_as_lines(http, app):

@@ -128,6 +128,14 @@ def test_a_timeout_ends_the_whole_tree(shop):
     assert no_process("sleep 413")
 
 
+def test_a_command_that_prints_no_more_stalls_and_its_tree_ends(shop):
+    enqueue(shop, "x", "echo begun; (setsid sleep 416 &); sleep 417", stall_timeout=1)
+    job = ended(shop, "x")
+    assert job["error"] == "TimeoutError: no progress, output or checkpoint for 1 s (stall_timeout)"
+    assert sleeping(shop, "41") == []
+    assert "begun" in shop("logs", "x")
+
+
 def test_a_tree_that_ignores_sigterm_is_killed(shop):
     enqueue(shop, "x", "trap '' TERM; (trap '' TERM; setsid sleep 421) & sleep 422; sleep 423", timeout=0.5)
     assert ended(shop, "x")["meta"]["shell"]["signal"] == 9

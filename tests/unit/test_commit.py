@@ -8,7 +8,7 @@ import pytest
 from holdfast import InvalidJob, OutcomeUnknown, StoreUnavailable
 from holdfast.core.clock import Entropy
 from holdfast.core.job import State
-from holdfast.core.operations import Change, Claims, Inserted, Patch
+from holdfast.core.operations import Change, Claims, Inserted, Output, Patch
 from holdfast.store import group_commit as commit_module
 from holdfast.store.group_commit import PAGE, GroupCommit
 from holdfast.store.protocol import Answers, Batch
@@ -252,6 +252,33 @@ async def test_a_settlement_that_fails_does_not_keep_others_from_being_written(c
     await commit.drain()
     assert (said[0], said[2]) == (True, True)
     assert isinstance(said[1], OutcomeUnknown)
+
+
+class PickyStore(MemoryStore):
+    """Refuses every batch with the job `bad`."""
+
+    async def write(self, batch):
+        await loop_steps()
+        if "bad" in ids(batch):
+            raise InvalidJob("no")
+        return await super().write(batch)
+
+
+async def test_the_last_output_of_a_job_is_stored_though_its_batch_had_to_be_split():
+    store = PickyStore()
+    await store.write(Batch(inserts=[build.new_job("held")]))
+    claim = (await store.write(Batch(asks=[build.ask()]))).asks[0].records[0]
+    commit, said = GroupCommit(store, Entropy(1)), []
+    first, bad = enqueue(commit, "first"), enqueue(commit, "bad")
+    await loop_steps(1)  # the first is being written, and everything else leaves after it
+    commit.note_soon(build.says(claim, output=Output(0, b"the last line\n", 1000)))
+    commit.settle_soon(build.succeeded(claim), said.append)
+    with pytest.raises(InvalidJob):
+        await bad
+    await first
+    await commit.drain()
+    assert said == [True]
+    assert [piece.data for piece in await store.output("held", 0, 1000)] == [b"the last line\n"]
 
 
 async def test_a_note_that_nobody_waits_for_may_fail_in_silence(claimed):

@@ -131,6 +131,7 @@ async def test_a_replaced_job_has_its_deadline_from_the_last_call_on(timed, cloc
         ({"deadline": datetime(2020, 1, 1, tzinfo=UTC)}, "deadline=.* is in the past"),
         ({"deadline": 5, "delay": 10}, "deadline= must be later than delay= or at="),
         ({"stall_timeout": 0}, "stall_timeout must be a number of seconds above 0"),
+        ({"stall_timeout": 10**400}, "stall_timeout must be a number of seconds above 0"),
     ],
 )
 async def test_a_deadline_that_cannot_be_is_refused_before_anything_is_stored(app, options, said):

@@ -43,6 +43,33 @@ async def test_a_stream_is_read_while_the_job_runs(app):
     assert await values(handle, chunk.position) == [None]
 
 
+async def test_readers_of_a_job_that_is_removed_at_its_end_get_no_error(app):
+    read = asyncio.Event()
+
+    @app.task(retention=0)
+    async def speak(ctx: Context) -> None:
+        ctx.progress(1, 2)
+        await ctx.emit("first")
+        await read.wait()
+
+    async def watch() -> None:
+        async for progress in handle.progress():
+            shares.append(progress.share)  # noqa: PERF401  # each as it comes
+
+    handle, found, shares = await speak.enqueue(), [], []
+    async with working(app):
+        watching = asyncio.ensure_future(watch())
+        async for chunk in handle.stream():
+            found.append(chunk.value)
+            await eventually(lambda: shares == [0.5])
+            read.set()
+        await asyncio.wait_for(watching, 30)
+    assert (found, shares) == (["first"], [0.5])
+    for reading in (values(handle), values(handle, follow=False), watch()):
+        with pytest.raises(JobNotFound):
+            await reading
+
+
 @pytest.mark.parametrize("how", ["loop", "thread", "batched"])
 async def test_chunks_keep_their_order_and_all_are_stored_before_the_end(app, how):
     if how == "thread":

@@ -20,9 +20,7 @@ ArgsJson = Annotated[
 NewQueue = Annotated[str | None, typer.Option("--queue", "-q", help="Another queue.", autocompletion=completion.queues)]
 NewPriority = Annotated[int | None, typer.Option("--priority", "-p", help="Another priority; lower first.")]
 NewDelay = Annotated[str | None, typer.Option(help="Start at the earliest after this time from now, such as 15m.")]
-NewTime = Annotated[
-    str | None, typer.Option("--run-at", "--at", help="Start at the earliest at this time, with its zone.")
-]
+NewTime = Annotated[str | None, typer.Option("--at", help="Start at the earliest at this time, with its zone.")]
 
 
 def edit(
@@ -32,7 +30,7 @@ def edit(
     queue: NewQueue = None,
     priority: NewPriority = None,
     delay: NewDelay = None,
-    run_at: NewTime = None,
+    at: NewTime = None,
     url: options.Url = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -40,7 +38,7 @@ def edit(
 
     Without -A, arguments are not checked against the task.
     """
-    edits = _edits(args, queue, priority, delay, run_at)
+    edits = _edits(args, queue, priority, delay, at)
 
     async def work(app: Holdfast) -> Job:
         return await app.handle(id).edit(**edits)
@@ -64,14 +62,14 @@ def clone(
     queue: NewQueue = None,
     priority: NewPriority = None,
     delay: NewDelay = None,
-    run_at: NewTime = None,
+    at: NewTime = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key of the new job.")] = None,
     max_attempts: options.MaxAttempts = None,
     url: options.Url = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Enqueue a new job like another one, in any state, with edits."""
-    edits = _edits(args, queue, priority, delay, run_at)
+    edits = _edits(args, queue, priority, delay, at)
     edits |= {name: value for name, value in (("key", key), ("max_attempts", max_attempts)) if value is not None}
 
     async def work(app: Holdfast) -> str:
@@ -87,7 +85,7 @@ def clone(
 
 
 def _edits(
-    args: str | None, queue: str | None, priority: int | None, delay: str | None, run_at: str | None
+    args: str | None, queue: str | None, priority: int | None, delay: str | None, at: str | None
 ) -> dict[str, Any]:
     """The given edits, each in its type."""
     from ..core.settings import duration
@@ -101,6 +99,6 @@ def _edits(
             edits["delay"] = duration(delay)
         except ValueError:
             raise InvalidJob(f"--delay takes a duration such as 90 (seconds) or 15m, not {delay!r}") from None
-    if run_at is not None:
-        edits["at"] = moment(run_at, "--at")
+    if at is not None:
+        edits["at"] = moment(at, "--at")
     return {name: value for name, value in edits.items() if value is not None}

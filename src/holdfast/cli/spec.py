@@ -124,10 +124,11 @@ def _options(fields: dict[str, Any]) -> JobOptions:
 
 
 def _option(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
-    if datetime in kinds and (timedelta not in kinds or (isinstance(value, str) and "-" in value)):
+    if datetime in kinds and (timedelta not in kinds or (isinstance(value, str) and "-" in value[1:])):
         return moment(value, SPELLED.get(name, name))
     if timedelta in kinds:
-        return value if name == "unique" and value in ("until_start", "until_end") else _seconds(value, name)
+        late = ", or a time such as 2030-01-31T12:00:00Z" if datetime in kinds else ""
+        return value if name == "unique" and value in ("until_start", "until_end") else _seconds(value, name, late)
     if str in kinds:
         return _text(value, name)
     if bool in kinds and not isinstance(value, bool):
@@ -135,7 +136,7 @@ def _option(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
     return [value] if name == "tags" and isinstance(value, str) else value
 
 
-def _seconds(value: Any, name: str) -> Any:
+def _seconds(value: Any, name: str, also: str = "") -> Any:
     if isinstance(value, bool | list | dict):
         raise InvalidJob(f"{name!r} must be a number of seconds, not {value!r:.50}")
     if not isinstance(value, str):
@@ -147,7 +148,7 @@ def _seconds(value: Any, name: str) -> Any:
     except ValueError:
         modes = "'until_start', 'until_end', " if name == "unique" else ""
         raise InvalidJob(
-            f"{name!r} must be {modes}a number of seconds, or a duration such as 15m, not {value!r}"
+            f"{name!r} must be {modes}a number of seconds, or a duration such as 15m{also}, not {value!r}"
         ) from None
 
 

@@ -84,11 +84,14 @@ class Edits:
             if chosen.priority is not None:
                 parts["priority"] = chosen.priority
             self._check(session, record, parts)
-            limit = lifecycle.start_limit(record)
-            if timed and limit is not None and now + int(delay * MICROS) >= limit:
-                raise InvalidJob(
-                    f"job {id!r} was not edited: it expires at {moment(limit)}, before this time; use an earlier time"
-                )
+            for limit, what in (
+                (lifecycle.start_limit(record), "it expires"),
+                (extra.deadline(record), "its deadline is"),
+            ):
+                if timed and limit is not None and now + int(delay * MICROS) >= limit:
+                    raise InvalidJob(
+                        f"job {id!r} was not edited: {what} at {moment(limit)}, before this time; use an earlier time"
+                    )
             return lifecycle.edit(record, Patch(**parts), delay if timed else None) if parts else change
 
         await self._operations.change(session, id, decide, edited=True)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.chunks import Chunk, Chunks
-from ..core.errors import InvalidJob
+from ..core.errors import InvalidJob, JobNotFound
 from ..core.job import TERMINAL, Record
 from ..core.operations import Printed
 from ..views import Progress, progress_of
@@ -54,12 +54,16 @@ class NoteReader(Protocol):
 
 
 async def follow_chunks(reader: NoteReader, id: str, position: int, *, follow: bool) -> AsyncGenerator[list[Chunk]]:
-    """The chunks after a position, several at a time; with `follow`, until the job has ended."""
+    """The chunks after a position, several at a time; with `follow`, until the job has ended, or is removed at its end.
+
+    JobNotFound at once for an unknown id.
+    """
     attempts, chunks, watch = attempts_of(await reader.record(id)), Chunks(id, position), Watch()
 
     async def split(pieces: list[Printed]) -> list[Chunk]:
         if any(piece.fence not in attempts for piece in pieces):
-            attempts.update(attempts_of(await reader.record(id)))
+            with suppress(JobNotFound):
+                attempts.update(attempts_of(await reader.record(id)))
         found: list[Chunk] = []
         try:
             for piece in pieces:
@@ -73,18 +77,28 @@ async def follow_chunks(reader: NoteReader, id: str, position: int, *, follow: b
         # The piece before the position shows whether another attempt begins there.
         if position and (page := await split(await reader.stream_pieces(id, position - 1, None))):
             yield page
-        while pieces := await reader.stream_pieces(id, chunks.position, watch if follow else None):
-            yield await split(pieces)
+        with suppress(JobNotFound):
+            while pieces := await reader.stream_pieces(id, chunks.position, watch if follow else None):
+                yield await split(pieces)
     finally:
         watch.close()
 
 
 async def follow_progress(reader: NoteReader, id: str) -> AsyncGenerator[Progress]:
-    """The progress of a job, whenever it changes, until the job has ended."""
-    watch, seen = Watch(), None
+    """The progress of a job, whenever it changes, until the job has ended, or is removed at its end.
+
+    JobNotFound at once for an unknown id.
+    """
+    watch, seen, known = Watch(), None, False
     try:
         while True:
-            record = await reader.progressed(id, seen, watch)
+            try:
+                record = await reader.progressed(id, seen, watch)
+            except JobNotFound:
+                if known:
+                    return
+                raise
+            known = True
             if record.progress != seen:
                 seen = record.progress
                 if (progress := progress_of(seen)) is not None:

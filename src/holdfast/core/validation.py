@@ -84,20 +84,16 @@ def checked_priority(priority: Any) -> int:
 
 def checked_rate(rate: Any) -> float:
     """Jobs per second, from a number or a text such as `100/s`, `30/m` or `500/h`."""
-    number, unit = rate, "s"
-    if isinstance(rate, str):
-        text, _, unit = rate.partition("/")
-        try:
-            number = float(text)
-        except ValueError:
-            number = None
-    per = {"s": 1, "m": 60, "h": 3600}.get(unit.strip())
-    valid = not isinstance(number, bool) and isinstance(number, int | float) and per is not None
-    if not valid or per is None or number is None or not 0 < number / per <= MAX_RATE or number / per < MIN_RATE:
+    number, _, unit = rate.partition("/") if isinstance(rate, str) else (rate, "", "s")
+    try:
+        per_second = float(number) / {"s": 1, "m": 60, "h": 3600}[unit.strip()]
+    except (TypeError, ValueError, OverflowError, KeyError):
+        per_second = float("nan")
+    if isinstance(rate, bool) or not MIN_RATE <= per_second <= MAX_RATE:
         raise InvalidJob(
             f"rate must be a number of jobs per second, or text such as '100/s' or '30/m', not {rate!r:.100}"
         )
-    return number / per
+    return per_second
 
 
 def checked_attempts(attempts: Any) -> int:
@@ -136,7 +132,7 @@ def checked_seconds(value: Any, what: str, *, positive: bool = False) -> float:
     """A waiting time in seconds; negative values become 0."""
     try:
         seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         seconds = float("nan")
     if isinstance(value, bool | str) or not -DELAY_LIMIT < seconds < DELAY_LIMIT or (positive and seconds <= 0):
         wanted = "a number of seconds above 0" if positive else "a number of seconds below 300 years"

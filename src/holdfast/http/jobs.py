@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from datetime import UTC
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
@@ -187,11 +188,14 @@ async def output(call: Call, id: str, query: shapes.OutputQuery) -> Answer:
 async def logs(call: Call, id: str, query: shapes.OutputQuery) -> Answer:
     """The lines of a job from a position; `position` in the answer is where to continue."""
     record = await call.parts.handles.record(checked_text(id, "id"))
-    lines = Lines(query.position)
+    lines, attempts = Lines(query.position), attempts_of(record)
     found = [line for piece in await call.app.handle(id).output(query.position) for line in lines.add(piece)]
     if not found and record.state in TERMINAL:
         found = lines.rest()
-    return json(shapes.LogsOut(with_attempts(found, attempts_of(record)), lines.position))
+    if any(line.fence not in attempts for line in found):  # claimed meanwhile
+        with suppress(JobNotFound):
+            attempts |= attempts_of(await call.parts.handles.record(id))
+    return json(shapes.LogsOut(with_attempts(found, attempts), lines.position))
 
 
 async def stream(call: Call, id: str, query: shapes.StreamQuery) -> Stream:

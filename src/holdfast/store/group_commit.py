@@ -371,8 +371,9 @@ class _Group:
             _call(done, error)
 
     def split(self) -> list[_Group]:
+        """One group for each operation, in the order in which a batch applies them: notes before the end of a claim."""
         parts: list[_Group] = []
-        for name in ("settles", "notes", "changes", "inserts", "batches", "asks"):
+        for name in ("inserts", "notes", "settles", "changes", "batches", "asks"):
             for operation in getattr(self, name):
                 part = _Group()
                 getattr(part, name).append(operation)
