@@ -136,7 +136,7 @@ def test_an_idle_tab_makes_fewer_than_thirty_requests_a_minute(lab, page, where,
     assert 0 < len(sent) < 30, sent
 
 
-@pytest.mark.parametrize(("where", "costly"), [("#/", "v1/latency"), ("#/queues", "v1/rates")])
+@pytest.mark.parametrize(("where", "costly"), [("#/", "v1/latency"), ("#/queues", "v1/rates"), ("#/dead", "v1/errors")])
 def test_an_idle_tab_reads_ended_claims_again_only_if_some_have_ended(lab, page, where, costly, monkeypatch):
     monkeypatch.setattr(sse, "COMMENT_EVERY", 0.05)
     lab.do(a_few(lab.app))
@@ -150,7 +150,7 @@ def test_an_idle_tab_reads_ended_claims_again_only_if_some_have_ended(lab, page,
     def asked(path):
         return sum(path in url for url in sent)
 
-    stay(page, 60)
+    stay(page, 80)
     assert (asked("v1/stats") > 0, asked(costly)) == (True, 0), sent
     lab.enqueue("resize_image", "b.raw", 1)
     with page.expect_request(re.compile(costly)):
