@@ -132,10 +132,36 @@ def test_an_idle_tab_makes_fewer_than_thirty_requests_a_minute(lab, page, where,
     expect(page.locator(".connection")).to_have_text("Live")
     sent = []
     page.on("request", lambda one: sent.append(one.url) if "/v1/" in one.url else None)
-    for _ in range(30):
+    stay(page, 60)
+    assert 0 < len(sent) < 30, sent
+
+
+@pytest.mark.parametrize(("where", "costly"), [("#/", "v1/latency"), ("#/queues", "v1/rates"), ("#/dead", "v1/errors")])
+def test_an_idle_tab_reads_ended_claims_again_only_if_some_have_ended(lab, page, where, costly, monkeypatch):
+    monkeypatch.setattr(sse, "COMMENT_EVERY", 0.05)
+    lab.do(a_few(lab.app))
+    page.clock.install()
+    look(page, lab, where)
+    expect(page.locator(".connection")).to_have_text("Live")
+    stay(page, 10)  # the stream has begun
+    sent = []
+    page.on("request", lambda one: sent.append(one.url))
+
+    def asked(path):
+        return sum(path in url for url in sent)
+
+    stay(page, 80)
+    assert (asked("v1/stats") > 0, asked(costly)) == (True, 0), sent
+    lab.enqueue("resize_image", "b.raw", 1)
+    with page.expect_request(re.compile(costly)):
+        stay(page, 10)
+
+
+def stay(page, seconds):
+    """Step the clock of the page, with answers of the server in between."""
+    for _ in range(seconds // 2):
         page.clock.run_for(2000)
         now = page.evaluate("performance.now()")
         while not page.evaluate(HEARD, now):  # else the page takes the stream for silent, and connects again
             pass
         page.evaluate("fetch('health').then((answer) => answer.text())")  # the requests before it have been answered
-    assert 0 < len(sent) < 30, sent

@@ -57,6 +57,16 @@ def test_all_files_are_small_and_without_foreign_code():
         )
 
 
+def test_every_module_is_loaded_at_once():
+    modules, left = {"main.js"}, ["main.js"]
+    while left:
+        found = set(re.findall(r'from "\./([\w.]+)"', (FOLDER / left.pop()).read_text())) - modules
+        modules |= found
+        left += found
+    page = (FOLDER / "index.html").read_text()
+    assert set(re.findall(r'rel="modulepreload" href="dashboard/([\w.]+)"', page)) == modules
+
+
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_the_page_only_requests_its_origin_and_keeps_the_token_out_of_urls(make_lab, page):
     lab = make_lab(token="a-long-enough-token")

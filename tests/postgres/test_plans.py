@@ -19,7 +19,7 @@ from holdfast.store.postgres import observe
 from holdfast.store.postgres import sql as statements
 from holdfast.store.postgres.call import Call
 from holdfast.store.protocol import Batch
-from holdfast.testing.build import ask, holder, new_job, says, succeeded
+from holdfast.testing.build import ask, dead, holder, new_job, says, succeeded
 from holdfast.testing.verbs import answer_to, claim, every, insert, settle
 
 DEPTH = int(os.environ.get("HOLDFAST_DEPTH", "60000"))
@@ -176,12 +176,43 @@ async def test_what_waits_is_found_by_its_index(store, sql, schema, analyzed):
         Where(waiting_for=Waiting("signal", "w")),
         Where(waiting_for=Waiting("signal", "w"), queue="default", states=("blocked",)),
     ):
-        statement, values = observe.find(where, None, 11)
+        assert not observe.checks_each_job(where)
+        statement, values = observe.page(where, None, None, 11)
         said = await sql.fetch(f"EXPLAIN {statements.for_schema(statement, schema)}", *values)
         plan = "\n".join(row[0] for row in said)
         assert "job_waiting_for" in plan
         assert "job_pkey" not in plan
         assert "Seq Scan on job" not in plan
+
+
+async def test_a_page_that_no_index_gives_stops_and_says_how_many_jobs_it_has_checked(monkeypatch, store):
+    monkeypatch.setattr(observe, "FIRST_LOOK", 100)
+    monkeypatch.setattr(observe, "LOOK", 2000)
+    await insert(store, *(new_job(queue="old", task="rare") for _ in range(3)))
+    for _ in range(5):
+        await insert(store, *(new_job(queue="new") for _ in range(1000)))
+    for record in await claim(store, "me", "new", limit=500):
+        await settle(store, succeeded(record))
+    for where in (Where(queue="old"), Where(task="rare"), Where(states=("queued", "dead"), task="rare")):
+        found, steps = await store.find(where, None, 2), []
+        while found.looked is not None:
+            steps.append((len(found.records), found.looked))
+            found = await store.find(where, found.cursor, 2)
+        assert steps == [(0, 2000), (0, 2000)], where
+        assert len(found.records) == 2, "a page whose jobs are found is not cut"
+        assert len((await store.find(where, found.cursor, 2)).records) == 1
+
+
+async def test_the_dead_jobs_of_a_queue_are_found_by_their_index(store, sql, schema):
+    await insert(store, *(new_job(queue="few" if n % 100 == 0 else "many") for n in range(2000)))
+    for queue, number in (("few", 20), ("many", 1980)):
+        ended = [dead(record) for record in await claim(store, "me", queue, limit=number)]
+        await store.write(Batch(settles=ended))
+    await sql.execute(f"ANALYZE {schema}.ended")
+    statement, values = observe.page(Where(states=("dead",), queue="few"), None, None, 11)
+    said = await sql.fetch(f"EXPLAIN {statements.for_schema(statement, schema)}", *values)
+    plan = "\n".join(row[0] for row in said)
+    assert re.search(r"ended_unsuccessful.*\n.*Index Cond: .*queue = ", plan), plan
 
 
 async def drain(store, me, number, size=100):

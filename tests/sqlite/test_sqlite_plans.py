@@ -5,6 +5,7 @@ import sqlite3
 
 import pytest
 
+from holdfast import Holdfast
 from holdfast.core.clock import SystemClock
 from holdfast.core.operations import Where
 from holdfast.core.waiting import Waiting
@@ -151,13 +152,29 @@ def test_only_the_jobs_of_a_page_are_read(where, index, connection):
 
 
 def finding(connection, where):
-    """The statement by which a page of these jobs is read."""
+    """The statement by which a page of these jobs is read: the last one."""
     seen = []
     connection.set_trace_callback(seen.append)
     observe.find(Step(connection, SystemClock()), where, "7", 10)
     connection.set_trace_callback(None)
-    [statement] = [text for text in seen if text.lstrip().startswith("SELECT")]
-    return statement
+    return [text for text in seen if text.lstrip().startswith("SELECT")][-1]
+
+
+async def test_a_page_that_no_index_gives_stops_and_says_how_many_jobs_it_has_checked(monkeypatch, store):
+    monkeypatch.setattr(observe, "FIRST_LOOK", 100)
+    monkeypatch.setattr(observe, "LOOK", 2000)
+    await store.write(Batch(inserts=[new_job(queue="old", task="rare") for _ in range(3)]))
+    await store.write(Batch(inserts=[new_job(queue="new") for _ in range(5000)]))
+    for where in (Where(queue="old"), Where(task="rare"), Where(states=("queued",), task="rare")):
+        found, steps = await store.find(where, None, 2), []
+        while found.looked is not None:
+            steps.append((len(found.records), found.looked))
+            found = await store.find(where, found.cursor, 2)
+        assert steps == [(0, 2000), (0, 2000)], where
+        assert len(found.records) == 2, "a page whose jobs are found is not cut"
+        assert len((await store.find(where, found.cursor, 2)).records) == 1
+    async with Holdfast(store) as app:
+        assert len((await app.jobs(queue="old", limit=3)).jobs) == 3, "a page of the API is full"
 
 
 def test_every_statement_binds_its_values_with_plain_question_marks():

@@ -35,9 +35,9 @@ export default function dead(context) {
   let readAt = -Infinity;
   const abort = new AbortController();
 
-  async function load() {
+  async function load(still) {
     total = (await get("v1/stats", null, { signal: abort.signal })).counts.dead;
-    if (total === readTotal && performance.now() - readAt < READ_AGAIN) return;
+    if (total === readTotal && (still || performance.now() - readAt < READ_AGAIN)) return;
     const asked = total;
     let found = { groups: [], looked: 0 };
     do {

@@ -231,8 +231,8 @@ function banner() {
 
 // -- refresh
 
-/** Load the page's data again: now, or after the minimum interval. */
-async function refresh(now = false) {
+/** Load the page's data again: now, or after the minimum interval. `still`: the stream has told of no change. */
+async function refresh(now = false, still = false) {
   const { page } = shell;
   if (!page || (shell.refused !== null && !now)) return;
   if (shell.refreshing && !now) {
@@ -244,7 +244,7 @@ async function refresh(now = false) {
   let began = performance.now();
   const before = requests();
   try {
-    await page.load();
+    await page.load(still);
     if (page === shell.page) shell.problem = null;
     shell.unreachable = false;
   } catch (error) {
@@ -281,7 +281,8 @@ function tick() {
   const sparing = Math.min(Math.max(shell.asked * IDLE_REQUEST, spent), MAX_INTERVAL);
   const idle = shell.page.busy ? wanted : Math.max(wanted, sparing);
   const every = shell.live ? idle : Math.min(wanted, REFRESH_EVERY);
-  if (!shell.refreshing && ((shell.dirty && since > interval) || since > Math.max(every, took))) refresh();
+  if (!shell.refreshing && ((shell.dirty && since > interval) || since > Math.max(every, took)))
+    refresh(false, Boolean(shell.live) && !shell.dirty);
   if (performance.now() - shell.drawnAt > Math.max(REDRAW_EVERY, shell.drawTook / REDRAW_SHARE)) draw();
 }
 

@@ -8,7 +8,7 @@ import { age, brief, count, line, plural, span } from "./format.js";
 import { latencyTable } from "./latency.js";
 import { empty, FIRST_JOB, jobsHref, loading, panel, STATES, state } from "./parts.js";
 import { reasonsPanel } from "./reasons.js";
-import { byStep, countsByStep, plot, segments, timeline, total } from "./timeline.js";
+import { byStep, countsByStep, KEEP, plot, segments, timeline, total } from "./timeline.js";
 
 const RANGES = [
   ["15 min", 900, 60],
@@ -36,11 +36,13 @@ export default function overview(context) {
   let range = RANGES.findIndex(([label]) => label === sessionStorage.getItem(RANGE_KEY));
   if (range < 0) range = 1;
   let errorsLoadedAt = -Infinity;
+  let endsLoadedAt = -Infinity;
 
-  async function load() {
+  async function load(still) {
     const [, since, step] = RANGES[range];
     const asked = range;
-    const late = performance.now() - errorsLoadedAt > 8000; // error groups are the slowest query and change slowly
+    const same = still && performance.now() - endsLoadedAt < KEEP; // no claim has ended since
+    const late = !same && performance.now() - errorsLoadedAt > 8000; // the slowest query, and changes slowly
     const waiting = late ? get("v1/errors") : null;
     if (late) waiting.catch(() => {}); // reported below
     const lastHour = { since: 3600, step: 3600 };
@@ -48,21 +50,18 @@ export default function overview(context) {
       get("v1/stats"),
       get("v1/tasks/paused"),
       get("v1/depths", { since, step }),
-      since === lastHour.since ? null : get("v1/rates", lastHour),
+      same || since === lastHour.since ? null : get("v1/rates", lastHour),
       get("v1/explain"),
-      get("v1/latency", { since, step }),
+      same ? null : get("v1/latency", { since, step }),
     ]);
-    if (asked === range)
-      Object.assign(known, {
-        stats,
-        why,
-        paused: tasks.paused,
-        rates: outcomes(latency.steps),
-        depths: depths.depths,
-        hour: hour ? hour.rates : outcomes(latency.steps),
-        latency,
-        read: now(),
-      });
+    if (asked === range) {
+      Object.assign(known, { stats, why, paused: tasks.paused, depths: depths.depths, read: now() });
+      if (!same) {
+        const rates = outcomes(latency.steps);
+        Object.assign(known, { latency, rates, hour: hour ? hour.rates : rates });
+        endsLoadedAt = performance.now();
+      }
+    }
     if (!late) return;
     context.draw();
     known.errors = await waiting;
@@ -71,6 +70,7 @@ export default function overview(context) {
 
   function choose(index) {
     range = index;
+    endsLoadedAt = -Infinity;
     sessionStorage.setItem(RANGE_KEY, RANGES[index][0]);
     context.draw();
     context.reload();

@@ -8,6 +8,7 @@ import { age, brief, count, line, plural, span } from "./format.js";
 import { pauseTask } from "./jobforms.js";
 import { button, confirm, empty, FIRST_JOB, failed, jobsHref, loading, muted, toast, when } from "./parts.js";
 import { queueHref } from "./reasons.js";
+import { KEEP } from "./timeline.js";
 import { rowWindow } from "./virtual.js";
 
 const SPAN = 900; // seconds over which rates and latencies are computed
@@ -97,6 +98,7 @@ export async function pauseQueue(queue, done) {
 
 export default function queues(context, search) {
   let known = null;
+  let ratesLoadedAt = -Infinity;
   let asked = read(search);
   const table = rowWindow(context.draw);
 
@@ -133,19 +135,21 @@ export default function queues(context, search) {
     return asked.down ? sorted.reverse() : sorted;
   }
 
-  async function load() {
+  async function load(still) {
+    const same = still && performance.now() - ratesLoadedAt < KEEP; // no claim has ended since
     const [stats, rates, depths, tasks] = await Promise.all([
       get("v1/stats"),
-      get("v1/rates", { since: SPAN, step: SPAN, queues: true }),
+      same ? null : get("v1/rates", { since: SPAN, step: SPAN, queues: true }),
       get("v1/depths", { since: 3600, step: 60 }),
       get("v1/tasks/paused"),
     ]);
     known = {
       queues: stats.queues,
-      rates: ratesByQueue(rates.rates),
+      rates: same ? known.rates : ratesByQueue(rates.rates),
       depths: minutesOf(depths.depths),
       tasks: tasks.paused,
     };
+    if (!same) ratesLoadedAt = performance.now();
     requestAnimationFrame(table.measure);
   }
 

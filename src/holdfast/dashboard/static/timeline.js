@@ -5,6 +5,7 @@ import { h } from "./dom.js";
 import { brief } from "./format.js";
 
 const MINUTE = 60000;
+export const KEEP = 120000; // milliseconds for which statistics of ended claims are kept while none ends
 
 /** The address of the page of a span, in milliseconds. */
 export const incidentHref = (from, to) =>

@@ -367,9 +367,24 @@ class PostgresStore:
         return [found.get(id) for id in ids]
 
     async def find(self, where: ops.Where, cursor: str | None, limit: int) -> ops.Found:
-        statement, values = observe.find(where, cursor, limit + 1)
-        rows = await self._fetch(statement, *values)
-        return ops.Found([record(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None)
+        rows: list[Any] = []
+        before: int | None = None if cursor is None else int(cursor)
+        looked, size = 0, observe.FIRST_LOOK
+        while True:
+            last: int | None = None
+            if observe.checks_each_job(where):
+                statement, values = observe.last_of(where, before, size)
+                last = next((seq for (seq,) in await self._fetch(statement, *values)), None)
+            statement, values = observe.page(where, before, last, limit + 1 - len(rows))
+            rows += await self._fetch(statement, *values)
+            before, looked = last, looked + size
+            if last is None or looked >= observe.LOOK or len(rows) > limit:
+                break
+            size = min(9 * looked, observe.LOOK - looked)
+        found = [record(row) for row in rows[:limit]]
+        if len(rows) > limit:
+            return ops.Found(found, str(rows[limit - 1][0]))
+        return ops.Found(found, None) if before is None else ops.Found(found, str(before), looked)
 
     async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
         if not keys:

@@ -295,11 +295,13 @@ class RedisStore:
         """Reads hour by hour, so that a long range does not block the server."""
         link, head = self._open(), f"{{{self.address.prefix}}}:"
         since = max(since, await self.now() - micros(MINUTE_STATS_KEPT))
-        found: list[ops.MinuteStats] = []
+        found: dict[tuple[int, str], list[ops.MinuteStats]] = {}
         for hour in await link.command("ZRANGEBYSCORE", f"{head}hours", since // unpack.HOUR, "+inf"):
             flat = await link.command("HGETALL", f"{head}minutes:{hour.decode()}")
-            found += unpack.stats_by_minute(int(hour), flat, since)
-        return sorted(found, key=attrgetter("at", "queue", "task", "outcome"))
+            for one in unpack.stats_by_minute(int(hour), flat, since):
+                found.setdefault((one.at, one.queue), []).append(one)
+        order = attrgetter("task", "outcome")  # within a minute and queue: half the work of a sort by four values
+        return [one for place in sorted(found) for one in sorted(found[place], key=order)]
 
     async def holders(self) -> list[ops.HolderInfo]:
         return unpack.holders(await self._open().read(_HOLDERS))

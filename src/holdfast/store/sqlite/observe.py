@@ -15,6 +15,13 @@ from .step import Step
 
 _UNSUCCESSFUL = frozenset({State.DEAD.value, State.CANCELLED.value})
 _DUE = frozenset({State.SCHEDULED.value, State.FAILED.value})
+_NEWEST_FIRST = ("", "holdfast_unsuccessful", "holdfast_waiting_for")
+"""Indexes that give the jobs in the order of a page."""
+FIRST_LOOK, LOOK = 1000, 100_000
+"""Jobs that are checked at first for one page, and at most."""
+
+Condition = tuple[Any, ...]
+"""An SQL condition, and its values."""
 
 
 def get(step: Step, ids: Sequence[str]) -> list[Record | None]:
@@ -28,46 +35,74 @@ def key_owners(step: Step, keys: Sequence[str]) -> list[str | None]:
 
 
 def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
-    parts, values = ["true"], list[Any]()
-    index = ""
-    if where.states:
-        states = sorted({str(state) for state in where.states})
-        parts.append(f"state IN ({', '.join('?' * len(states))})")
-        values += states
-        if len(states) == 1 and _UNSUCCESSFUL.issuperset(states):
-            index, parts[-1] = "holdfast_unsuccessful", "state = ? AND state IN ('dead', 'cancelled')"
-        elif _DUE.issuperset(states):
-            index, parts = "holdfast_due", [*parts, "state IN ('scheduled', 'failed')"]
-        elif states == ["running"]:
-            index, parts[-1], values = "holdfast_running", "state = 'running'", []
-        elif states == ["queued"] and where.queue is not None:
-            index, parts[-1], values = "holdfast_ready", "state = 'queued'", []
-        elif states == ["blocked"]:
-            index, parts[-1], values = "holdfast_blocked", "state = 'blocked'", []
-    if where.waiting_for is not None:
-        index = "holdfast_waiting_for"
-    before = None if cursor is None else int(cursor)
-    for column, value in (
-        ("seq <", before),
-        ("waiting_for =", waiting.write(where.waiting_for)),
-        ("queue =", where.queue),
-        ("task =", where.task),
-    ):
-        if value is not None:
-            parts.append(f"{column} ?")
-            values.append(value)
-    if where.tag is not None:
-        parts.append(sql.HAS_TAG)
-        values.append(where.tag)
-    if where.finished_before is not None:
-        parts.append("finished_at < ?")
-        values.append(where.finished_before)
-    statement = (sql.FIND_INDEXED if index else sql.FIND).format(index=index, where=" AND ".join(parts))
+    """A page. It ends early after LOOK jobs for each of which conditions were checked that no index answers."""
+    index, known, checked = _conditions(where)
+    rows: list[Any] = []
+    before, looked, size = cursor, 0, FIRST_LOOK
     try:
-        rows = step.connection.execute(statement, (*values, limit + 1)).fetchall()
+        while True:
+            bounds: list[Condition] = [] if before is None else [("seq < ?", int(before))]
+            last = _last(step, index, [*known, *bounds], size) if checked and index in _NEWEST_FIRST else None
+            if last is not None:
+                bounds.append(("seq >= ?", last))
+            rows += _rows(step, index, [*known, *bounds, *checked], limit + 1 - len(rows))
+            before, looked = last, looked + size
+            if last is None or looked >= LOOK or len(rows) > limit:
+                break
+            size = min(9 * looked, LOOK - looked)
     except UnicodeEncodeError:
         return Found([], None)  # text that cannot be stored matches nothing
-    return Found([record(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None)
+    found = [record(row) for row in rows[:limit]]
+    if len(rows) > limit:
+        return Found(found, str(rows[limit - 1][0]))
+    return Found(found, None) if before is None else Found(found, str(before), looked)
+
+
+def _conditions(where: Where) -> tuple[str, list[Condition], list[Condition]]:
+    """The index that is read ("": the jobs themselves), the conditions that it answers, and the other ones."""
+    states = sorted({str(state) for state in where.states})
+    listed: Condition = (f"state IN ({', '.join('?' * len(states))})", *states)
+    index = ""
+    known: list[Condition] = []
+    checked: list[Condition] = [listed] if states else []
+    if where.waiting_for is not None:
+        index, known = "holdfast_waiting_for", [("waiting_for = ?", waiting.write(where.waiting_for))]
+    elif len(states) == 1 and _UNSUCCESSFUL.issuperset(states):
+        index, known, checked = "holdfast_unsuccessful", [("state = ? AND state IN ('dead', 'cancelled')", *states)], []
+    elif states and _DUE.issuperset(states):
+        index, known, checked = "holdfast_due", [listed, ("state IN ('scheduled', 'failed')",)], []
+    elif states == ["running"]:
+        index, known, checked = "holdfast_running", [("state = 'running'",)], []
+    elif states == ["queued"] and where.queue is not None:
+        index, known, checked = "holdfast_ready", [("state = 'queued'",)], []
+    elif states == ["blocked"]:
+        index, known, checked = "holdfast_blocked", [("state = 'blocked'",)], []
+    if where.queue is not None:
+        (known if index == "holdfast_unsuccessful" else checked).append(("queue = ?", where.queue))
+    if where.task is not None:
+        checked.append(("task = ?", where.task))
+    if where.tag is not None:
+        checked.append((sql.HAS_TAG, where.tag))
+    if where.finished_before is not None:
+        checked.append(("finished_at < ?", where.finished_before))
+    return index, known, checked
+
+
+def _rows(step: Step, index: str, conditions: list[Condition], limit: int) -> list[Any]:
+    where, values = _joined(conditions)
+    statement = (sql.FIND_INDEXED if index else sql.FIND).format(index=index, where=where)
+    return step.connection.execute(statement, (*values, limit)).fetchall()
+
+
+def _last(step: Step, index: str, conditions: list[Condition], number: int) -> int | None:
+    """The last of so many jobs, newest first; None if there are not more."""
+    where, values = _joined(conditions)
+    statement = sql.LAST_OF.format(index=f"INDEXED BY {index}" if index else "", where=where)
+    return step.value(statement, *values, number - 1)
+
+
+def _joined(conditions: list[Condition]) -> tuple[str, list[Any]]:
+    return " AND ".join(["true", *(text for text, *_ in conditions)]), [one for _, *some in conditions for one in some]
 
 
 def stats(step: Step) -> list[QueueStats]:

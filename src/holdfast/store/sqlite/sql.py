@@ -379,6 +379,7 @@ SELECT {JOB} FROM holdfast_job WHERE seq IN (
 ) ORDER BY seq DESC
 """
 """Where the index has another order, numbers are sorted, not jobs."""
+LAST_OF = "SELECT seq FROM holdfast_job {index} WHERE {where} ORDER BY seq DESC LIMIT 1 OFFSET ?"
 HAS_TAG = """
 EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(tags) THEN tags END) AS tag WHERE tag.value = ?)
 """

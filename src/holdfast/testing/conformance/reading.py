@@ -129,3 +129,21 @@ class TestPages(Topic):
         assert await ids(store, page=2, queue="odd") == [f"{n:02}" for n in range(17, 0, -2)]
         assert await ids(store, page=2, tag="t0") == [f"{n:02}" for n in range(15, -1, -3)]
         assert await ids(store, page=2, tag="t0", queue="odd") == ["15", "09", "03"]
+
+    async def test_a_filter_that_few_of_many_jobs_match_gives_each_of_them_once(self, store: Store) -> None:
+        rare = {"0", "1400", "1401", "2499"}
+        await insert(
+            store,
+            *(
+                new_job(f"{n}", queue="rare", task="odd", tags=("t",)) if str(n) in rare else new_job(f"{n}")
+                for n in range(2500)
+            ),
+        )
+        for where in (
+            {"queue": "rare"},
+            {"task": "odd"},
+            {"tag": "t"},
+            {"queue": "rare", "states": ("queued", "dead")},
+        ):
+            for size in (1, 2, 100):
+                assert await ids(store, page=size, **where) == ["2499", "1401", "1400", "0"], (where, size)

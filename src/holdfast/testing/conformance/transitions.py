@@ -219,6 +219,14 @@ class TestMinuteStats(Topic):
             counts[place] = counts.get(place, 0) + minute.count
         assert counts == {("a", "succeeded"): 2, ("a", "dead"): 1, ("b", "failed"): 1, ("c", "released"): 1}
 
+    async def test_they_are_in_the_order_of_minute_queue_task_and_outcome(self, store: Store) -> None:
+        for queue, task in (("b", "x"), ("a", "y"), ("a", "x"), ("ab", "x")):
+            await settle(store, succeeded(await running(store, queue=queue, task=task)))
+            await settle(store, dead(await running(store, queue=queue, task=task)))
+        found = [(one.at, one.queue, one.task, one.outcome) for one in await store.stats_by_minute(0)]
+        assert len(found) >= 8
+        assert found == sorted(found)
+
     async def test_many_ends_in_one_batch_are_counted(self, store: Store) -> None:
         await insert(store, *[new_job() for _ in range(60)], *[new_job(queue="other") for _ in range(7)])
         [claims] = (await store.write(Batch(asks=[ask("ann", "default", "other", limit=100)]))).asks

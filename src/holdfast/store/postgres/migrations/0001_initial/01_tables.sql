@@ -93,8 +93,8 @@ CREATE TABLE holdfast.ended (
 CREATE UNIQUE INDEX ended_id ON holdfast.ended (id);
 -- Ended jobs by the end of their retention.
 CREATE INDEX ended_expiry ON holdfast.ended (expires_at) WHERE expires_at IS NOT NULL;
--- Dead and cancelled jobs, newest last.
-CREATE INDEX ended_unsuccessful ON holdfast.ended (state, seq) WHERE state IN ('dead', 'cancelled');
+-- Dead and cancelled jobs, newest last; with the queue, so that listing those of a queue reads no other job.
+CREATE INDEX ended_unsuccessful ON holdfast.ended (state, seq, queue) WHERE state IN ('dead', 'cancelled');
 CREATE INDEX ended_waiting_for ON holdfast.ended (waiting_for, seq) WHERE waiting_for IS NOT NULL;
 
 -- The output and the streams of jobs, in pieces, the newest of each kept within a limit; removed with the job.
