@@ -141,3 +141,16 @@ def test_the_worker_is_imported_when_it_is_asked_for():
     code = "import holdfast, sys; holdfast.Worker; print('holdfast.worker' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
+
+
+@pytest.mark.parametrize("as_before", ["enable", "disable"])
+def test_the_garbage_collector_rests_during_an_import(as_before):
+    code = (
+        f"import asyncio, gc; gc.collect(); gc.{as_before}(); seen = []; gc.callbacks.append(lambda *_: seen.append(1))\n"
+        "from holdfast import Holdfast\n"
+        "print(len(seen) // 2, gc.isenabled())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    collections, enabled = done.stdout.split()
+    assert int(collections) <= 1  # when it is enabled again
+    assert enabled == str(as_before == "enable")

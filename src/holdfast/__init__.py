@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -132,5 +133,11 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_MODULE_OF.get(name, ".core.errors"), __name__), name)
+    collecting = gc.isenabled()
+    gc.disable()  # an import makes no garbage
+    try:
+        found = globals()[name] = getattr(import_module(_MODULE_OF.get(name, ".core.errors"), __name__), name)
+    finally:
+        if collecting:
+            gc.enable()
     return found
