@@ -80,8 +80,8 @@ class Redis:
         """Where a measurement's processes find the server, empty when its folder is new."""
         if self._folder != str(folder):
             self._folder = str(folder)
-            self.server.call("FLUSHALL")
-            self.server.call("SCRIPT", "FLUSH")
+            for words in (("FLUSHALL", "SYNC"), ("SCRIPT", "FLUSH", "SYNC")):
+                self.server.call(*words)  # a flush in the background would be part of the next measurement
         url = f"redis://127.0.0.1:{self.server.port}"
         return {"HOLDFAST_URL": f"{url}?prefix=bench", "BENCH_URL": url}
 
@@ -91,10 +91,11 @@ class Redis:
         return {**server, **own_versions(["holdfast", "hiredis", "msgspec"]), **versions_in(self.peers, names)}
 
     def _server_version(self) -> str:
+        allocator = self.server.info("mem_allocator")
         try:
-            return self.server.info("valkey_version")
+            return f"{self.server.info('valkey_version')} ({allocator})"
         except LookupError:
-            return self.server.info("redis_version")
+            return f"{self.server.info('redis_version')} ({allocator})"
 
     def scenarios(self, scale: Scale) -> list[Scenario]:
         return [

@@ -7,12 +7,13 @@ import contextlib
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Holdfast, Worker
 from holdfast.app import parts_of
 from holdfast.client.watched_records import WatchedRecords
 from holdfast.store.notify import LocalListener
-from holdfast.store.protocol import Versioned
+from holdfast.store.protocol import CONTROL, Versioned
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing.verbs import claim, enqueue
 from support.eventually import eventually
@@ -96,6 +97,69 @@ async def test_a_new_holder_is_known_before_its_lease_expires(clocked):
         clock.advance(9.0)
         recovered = await recover(max_age=10.0)
     assert recovered == 1
+
+
+async def test_the_holders_of_the_first_look_serve_the_next(clocked):
+    app, _ = clocked
+    counts = Counter()
+    counting(session_of(app).store, counts)
+    recover = parts_of(app).claims.recover
+    await recover()
+    await recover(max_age=LONG)
+    assert (counts["holders"], counts["expired"]) == (1, 1)
+
+
+async def test_callers_at_the_same_time_share_one_read():
+    counts = Counter()
+    async with Holdfast(counting(MemoryStore(), counts)) as app:
+        counts.clear()
+        session = session_of(app)
+        watched, fresh = session.watched.of, session.task_pauses.fresh
+        await asyncio.gather(watched("schedule"), watched("ended"), fresh(), fresh())
+        assert counts["records"] == 1
+        await watched("schedule")
+        assert counts["records"] == 2
+
+
+async def test_a_removal_of_old_records_begins_with_one_read(reliable, monkeypatch):
+    monkeypatch.setattr("holdfast.worker.maintenance.TIDY_EVERY", 0.0)
+    counts, reads = Counter(), []
+    store = counting(MemoryStore(), counts)
+    records = store.records
+
+    async def noted(kinds):
+        reads.append(set(kinds))
+        return await records(kinds)
+
+    store.records = noted
+    async with Holdfast(store) as app, working(app, poll=0.02):
+        await eventually(lambda: counts["tidy"] >= 3)
+    assert [kinds for kinds in reads if "signal" in kinds]
+    assert all(
+        {"signal", "signal_hour", "audit_hour", "control", "control_reply"} == kinds
+        for kinds in reads
+        if kinds & {"signal", "audit_hour", "control_reply"}
+    )
+
+
+async def test_a_worker_reads_no_requests_that_its_heartbeat_excludes(monkeypatch):
+    heartbeats, reads = 0, []
+    heartbeat, records = MemoryStore.heartbeat, MemoryStore.records
+
+    async def without_requests(self, holders):
+        nonlocal heartbeats
+        heartbeats += 1
+        return [replace(reply, requests=heartbeats == 1) for reply in await heartbeat(self, holders)]
+
+    async def noted(self, kinds):
+        reads.extend(kinds if list(kinds) == [CONTROL] else ())
+        return await records(self, kinds)
+
+    monkeypatch.setattr(MemoryStore, "heartbeat", without_requests)
+    monkeypatch.setattr(MemoryStore, "records", noted)
+    async with Holdfast("memory://") as app, working(app, lease=1.0):
+        await eventually(lambda: heartbeats >= 5)
+    assert len(reads) <= 1
 
 
 async def test_a_change_during_a_read_is_read_again():
