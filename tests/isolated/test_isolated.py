@@ -226,7 +226,7 @@ async def test_hooks_see_values_and_errors_of_the_other_process(app):
 async def test_an_app_that_no_process_could_find_is_refused_at_the_start(tmp_path):
     app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
     app.task(run_in="isolated", name="lost")(lambda: None)
-    with pytest.raises(ConfigError, match="make the app a global of a module"):
+    with pytest.raises(ConfigError, match="make the app a global variable of a module"):
         await asyncio.wait_for(Worker(app).run(), 90)
     await app.close()
 
