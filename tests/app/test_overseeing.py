@@ -191,9 +191,9 @@ async def test_a_change_of_many_goes_in_steps(app, tasks):
     ("action", "which", "words"),
     [
         ("explode", {"wanted": Filter()}, "cancel, retry, delete"),
-        ("retry", {}, "exactly one of: a filter, ids"),
-        ("retry", {"wanted": Filter(), "ids": ["a"]}, "exactly one of: a filter, ids"),
-        ("retry", {"ids": ["a"], "all": True, "wanted": Filter()}, "exactly one of: a filter, ids"),
+        ("retry", {}, "give either a filter or ids"),
+        ("retry", {"wanted": Filter(), "ids": ["a"]}, "give either a filter or ids"),
+        ("retry", {"ids": ["a"], "all": True, "wanted": Filter()}, "give either a filter or ids"),
         ("retry", {"wanted": Filter(queue="money"), "all": True}, "not both"),
         ("retry", {"ids": ["a"] * 1001}, "at most 1000"),
         ("retry", {"wanted": Filter(text="x" * 201)}, "200 characters"),

@@ -212,7 +212,7 @@ async def test_a_line_that_is_always_late_starts_nothing_and_says_so(timed):
     await eventually(lambda: store.shared["held"])
     clock.advance(0.9 * LEASE)
     store.let_go()
-    with pytest.raises(StoreUnavailable, match=r"half of the lease \(0\.6 s\); the claimed jobs were released"):
+    with pytest.raises(StoreUnavailable, match=r"half of the lease \(0\.6 s\)\. Use a longer lease"):
         await asyncio.wait_for(claiming, 90)
     await session_of(app).commit.drain()
     assert (await handle.job()).state == State.QUEUED
