@@ -167,6 +167,24 @@ async def test_a_timeout_has_the_stack_of_the_task_in_its_process(app, task):
     assert "isolated.py" not in job.traceback
 
 
+async def test_stacks_of_a_worker_have_those_of_its_processes(app):
+    async with working(app, concurrency=2) as worker:
+        jobs = [await task.using(timeout=60).enqueue() for task in (tasks.hang, tasks.hang_later)]
+
+        async def inside():
+            [reply] = await app.workers.stacks(worker.holder.id)
+            found = {one.job: one for one in reply.stacks if "# the innermost" in "".join(one.frames)}
+            return found if found.keys() == {job.id for job in jobs} else None
+
+        found = await eventually(inside)
+        assert {one.kind for one in found.values()} == {"process"}
+        assert [found[job.id].task for job in jobs] == [tasks.hang.name, tasks.hang_later.name]
+        [reply] = await app.workers.stacks(worker.holder.id)
+        assert sorted(one.job for one in reply.stacks if one.job is not None) == sorted(job.id for job in jobs)
+        for job in jobs:
+            await job.cancel()
+
+
 def commands():
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

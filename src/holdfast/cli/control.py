@@ -73,7 +73,7 @@ resume = command("resume", "Let workers claim jobs again, after `quiet` or `drai
 drain = command("drain", "Let workers claim no more jobs, and stop once none runs. They are not started again.")
 restart = command("restart", "Stop workers gracefully; their supervisors start other processes.")
 stacks = command(
-    "stacks", "Print the stacks of threads and asyncio tasks of workers, jobs first; without values of variables."
+    "stacks", "Print the stacks of threads, asyncio tasks and processes of workers, jobs first; no values of variables."
 )
 
 

@@ -62,7 +62,7 @@ class Stack(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a thread or an asyncio task is: frames, without the values of variables."""
 
     kind: str
-    """`thread` or `task`."""
+    """`thread` or `task`; `process`: a job in a process of its own."""
     name: str
     frames: tuple[str, ...]
     """The outermost first, as in a traceback."""
@@ -172,7 +172,7 @@ class Workers:
         return await self.send(Request("concurrency", size=parse("concurrency", size)), workers, **target)
 
     async def stacks(self, *workers: str, **target: Unpack[Target]) -> list[ControlReply]:
-        """Where the threads and asyncio tasks of a worker are: frames, without the values of variables."""
+        """Where the threads, asyncio tasks and processes of a worker are: frames, without the values of variables."""
         return await self.send(Request("stacks"), workers, **target)
 
     @audited("worker.control")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import accumulate
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from ..core.operations import HeartbeatReply, Holder
 from ..store.protocol import CONTROL, CONTROL_REPLY, Store, holder_in, records_of
 from .lease import Leases
 from .run import Run, stacks
+from .run.isolated import LOOK_TIMEOUT
 from .run.thread import Threads
 from .slots import Slots
 
@@ -61,6 +63,7 @@ class RemoteControl:
         slots: Slots,
         threads: Threads,
         *,
+        frames_in_processes: Callable[[], Coroutine[Any, Any, dict[Run, list[str]]]],
         stop: Callable[[bool], None],
         changed: Callable[[Holder], None],
         supervisor: Supervised | None,
@@ -68,6 +71,7 @@ class RemoteControl:
         self._leases = leases
         self._slots = slots
         self._threads = threads
+        self._frames_in_processes = frames_in_processes
         self._stop = stop
         self._changed = changed
         self._supervisor = supervisor
@@ -96,7 +100,7 @@ class RemoteControl:
         requests = await records_of(store, CONTROL) if heartbeat.requests else {}
         for name, kept in requests.items():
             if holder_in(name) == me and await store.put_record(CONTROL, name, None, kept.version):
-                reply, then = self._apply(kept.value)
+                reply, then = await self._apply(kept.value)
                 self._unsent[name] = encode(reply)
                 try:
                     if reply.error is None and reply.action != "stacks":
@@ -116,7 +120,7 @@ class RemoteControl:
                 logger.warning(text, self._leases.holder.id, name, error)
             del self._unsent[name]
 
-    def _apply(self, value: bytes) -> tuple[ControlReply, Callable[[], None]]:
+    async def _apply(self, value: bytes) -> tuple[ControlReply, Callable[[], None]]:
         """Apply a request; returns the answer, and what to do once it is stored."""
         holder = self._leases.holder
         try:
@@ -151,7 +155,7 @@ class RemoteControl:
             self._describe(slots=request.size)
             self._on_loop(self._slots.freed.set)()
         elif request.action == "stacks":
-            found, left_out = self._stacks()
+            found, left_out = await self._stacks()
         else:
             error = f"worker {holder.id} does not know the request {request.action!r:.100}; it has another version"
         holder = self._leases.holder
@@ -195,10 +199,15 @@ class RemoteControl:
                 return
             await asyncio.sleep(DRAIN_POLL)
 
-    def _stacks(self) -> tuple[tuple[Stack, ...], int]:
-        """Stacks of all threads but this one, and of the tasks of the worker's loop; those of jobs first."""
-        runs = list(self._slots.runs.values())
-        found = [*self._threads_of(runs), *self._tasks_of(runs)]
+    async def _stacks(self) -> tuple[tuple[Stack, ...], int]:
+        """Stacks of all threads but this one, of the tasks of the worker's loop, and of jobs in processes of their own;
+        those of jobs first.
+        """
+        apart = await self._in_processes()
+        runs = [run for run in self._slots.runs.values() if run not in apart]
+        found = [*self._threads_of(runs), *self._tasks_of(runs, {run.runner for run in apart})]
+        for run, frames in apart.items():
+            found.append(Stack("process", "MainThread", tuple(frames), run.record.id, run.record.task))
         found.sort(key=lambda one: one.job is None)
         kept: list[Stack] = []
         sizes = accumulate(sum(map(len, one.frames)) for one in found)
@@ -218,10 +227,21 @@ class RemoteControl:
                 found.append(Stack("thread", names.get(ident, str(ident)), tuple(frames), *who))
         return found
 
-    def _tasks_of(self, runs: list[Run]) -> list[Stack]:
+    async def _in_processes(self) -> dict[Run, list[str]]:
+        """The frames of jobs in processes; none if the worker's loop is blocked."""
+        if not any(run.apart for run in self._slots.runs.values()):
+            return {}
+        with suppress(TimeoutError, RuntimeError):  # blocked, or closed: the worker ends
+            async with asyncio.timeout(2 * LOOK_TIMEOUT):
+                return await asyncio.wrap_future(
+                    asyncio.run_coroutine_threadsafe(self._frames_in_processes(), self._loop)
+                )
+        return {}
+
+    def _tasks_of(self, runs: list[Run], without: AbstractSet[asyncio.Task[Any] | None]) -> list[Stack]:
         jobs = {task: run.record for run in reversed(runs) if (task := run.calling) is not None}
         found: list[Stack] = []
-        for task in asyncio.all_tasks(self._loop):
+        for task in asyncio.all_tasks(self._loop) - without:
             if frames := stacks.of_task(task):
                 job = jobs.get(task)
                 who = (None, None) if job is None else (job.id, job.task)

@@ -205,6 +205,7 @@ class Worker:
             leases,
             self._slots,
             self._runner.threads,
+            frames_in_processes=self._runner.frames_in_processes,
             stop=self._stop_by_request,
             changed=self._describe,
             supervisor=self._supervisor,

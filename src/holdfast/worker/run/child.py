@@ -45,9 +45,10 @@ from .line import (
     Broken,
     Completed,
     Done,
-    Interrupted,
     Load,
     Log,
+    Look,
+    Position,
     Start,
     Stop,
     ToChild,
@@ -67,6 +68,8 @@ class Line:
         self._socket = line
         self.received: SimpleQueue[Load | Start | None] = SimpleQueue()
         self.context: Context | None = None
+        self.task: asyncio.Task[Any] | None = None
+        """The asyncio task of an async job."""
         self.loop = asyncio.new_event_loop()
         self._waiting: dict[int, asyncio.Future[bool]] = {}
         self._number = 0
@@ -87,6 +90,8 @@ class Line:
             elif isinstance(message, Stop):
                 if self.context is not None:
                     self.context.ask_to_stop(message.why)
+            elif isinstance(message, Look):
+                self._writer.write(frame(Position(self._frames(stacks.frame_of(threading.main_thread().ident)))))
             elif (waiter := self._waiting.pop(message.number, None)) is not None and not waiter.done():
                 _settle(waiter, message)
 
@@ -97,7 +102,7 @@ class Line:
         self._writer.write(frame(WriteNote(self._number, note)))
         return await waiter
 
-    def send(self, message: Log | Completed | Interrupted) -> None:
+    def send(self, message: Log | Completed | Position) -> None:
         """Send a message. May be called from any thread."""
         self.loop.call_soon_threadsafe(self._write, frame(message))
 
@@ -120,8 +125,11 @@ class Line:
 
     def interrupt(self, _: int, at: FrameType | None) -> None:
         """On SIGTERM: say where the job is, and raise inside its code."""
-        self.send(Interrupted(stacks.of_interrupted(at, run.__code__, _run.__code__)))
+        self.send(Position(self._frames(at), interrupted=True))
         raise _Stopped
+
+    def _frames(self, at: FrameType | None) -> list[str]:
+        return stacks.of_call(at, self.task, run.__code__, _run.__code__)
 
     def flush(self) -> None:
         """Return when all messages are sent; none follows."""
@@ -174,7 +182,7 @@ def run(app: Holdfast, line: Line, start: Start) -> Outcome:
         if task.dependencies is not None:
             fn = injected(task.dependencies, fn, on_loop=on_loop, context=context, loop=line.loop)
         fn = parts.hooks.wrapped(task, fn, on_loop=on_loop)
-        value = asyncio.run(_run(fn(*args, **kwargs), context)) if on_loop else fn(*args, **kwargs)
+        value = asyncio.run(_run(fn(*args, **kwargs), line)) if on_loop else fn(*args, **kwargs)
         if task.batch is not None:
             value = only_part(task.name, value)
     except _Stopped:
@@ -190,12 +198,16 @@ def run(app: Holdfast, line: Line, start: Start) -> Outcome:
     return explain.returned(task, value, start.max_payload)
 
 
-async def _run(work: Awaitable[Any], context: Context) -> Any:
+async def _run(work: Awaitable[Any], line: Line) -> Any:
+    line.task = asyncio.current_task()
     try:
         return await work
     except Exception as error:
-        await context.let_steps_end(error)
+        assert line.context is not None
+        await line.context.let_steps_end(error)
         raise
+    finally:
+        line.task = None
 
 
 async def _notes(clock: Clock, line: Line, start: Start, completion: Completion | None) -> ProgressWriter:

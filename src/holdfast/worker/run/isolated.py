@@ -24,9 +24,10 @@ from .line import (
     Broken,
     Completed,
     Done,
-    Interrupted,
     Load,
     Log,
+    Look,
+    Position,
     Start,
     Stop,
     ToWorker,
@@ -35,12 +36,15 @@ from .line import (
     next_frame,
 )
 from .run import Run
+from .stacks import as_text
 
 if TYPE_CHECKING:
     from ...client.session import Session
     from ...tasks.context import Context
     from ...tasks.task import Task
 
+LOOK_TIMEOUT = 1.0
+"""Seconds to wait for the stack of a job in its process."""
 MEMORY_EVERY = 0.1
 """Seconds between two checks of a child's memory."""
 
@@ -71,7 +75,8 @@ class Child:
         self._context: Context | None = None
         self._done: asyncio.Future[Outcome] = self._loop.create_future()
         self._broken: Broken | None = None
-        self._interrupted_at: str | None = None
+        self._interrupted_at: list[str] = []
+        self._looking: asyncio.Future[list[str]] = self._loop.create_future()
         self._writer: asyncio.Future[asyncio.StreamWriter] = self._loop.create_future()
         self._listening = self._loop.create_task(self._listen())
 
@@ -94,8 +99,11 @@ class Child:
                 self._loop.create_task(self._note(message)).add_done_callback(lambda task: task.exception())
             elif isinstance(message, Log):
                 _log(message)
-            elif isinstance(message, Interrupted):
-                self._interrupted_at = self._interrupted_at or message.stack
+            elif isinstance(message, Position):
+                if message.interrupted:
+                    self._interrupted_at = self._interrupted_at or message.frames
+                elif not self._looking.done():
+                    self._looking.set_result(message.frames)
             else:
                 self._broken = message
         writer.close()
@@ -134,12 +142,19 @@ class Child:
         ending = self.tree.ended.result()
         raise ProcessFailed(ending.words, code=ending.code, signal=ending.signal)
 
+    async def frames(self) -> list[str]:
+        """The stack of the job; [] if the process does not send it in time."""
+        self._looking = self._looking if not self._looking.done() else self._loop.create_future()
+        (await asyncio.shield(self._writer)).write(frame(Look()))
+        await asyncio.wait([self._looking], timeout=LOOK_TIMEOUT)
+        return self._looking.result() if self._looking.done() else []
+
     async def stop(self, why: str, patience: float) -> str | None:
-        """Ask the job to stop, then end its processes. Returns where it was, if it said so."""
+        """Ask the job to stop, then end its processes. Returns its stack at that time, if it said so."""
         self._loop.create_task(self._send(Stop(why)))
         await self.tree.end(patience)
         await asyncio.wait([self._listening], timeout=SHORT_TERM_GRACE)  # its last messages may still be unread
-        return self._interrupted_at
+        return as_text(self._interrupted_at)
 
     async def close(self) -> None:
         """Close the connection of an idle child, which ends it."""
@@ -160,6 +175,7 @@ class Children:
         self._find = address
         self._address: Address | None = None
         self._idle: list[Child] = []
+        self._running: dict[Run, Child] = {}
         self._max_idle = os.cpu_count() or 1
 
     def find_app(self) -> Address:
@@ -172,6 +188,12 @@ class Children:
         """End the idle children of the pool."""
         idle, self._idle = self._idle, []
         await asyncio.gather(*(child.close() for child in idle))
+
+    async def frames(self) -> dict[Run, list[str]]:
+        """The stacks of the jobs that run in processes, of those that send it in time."""
+        running = dict(self._running)
+        found = await asyncio.gather(*(child.frames() for child in running.values()))
+        return {run: frames for run, frames in zip(running, found, strict=True) if frames}
 
     async def call(self, run: Run, task: Task[..., Any]) -> Encoded:
         """Run a claim in a child; raises Ended or ProcessFailed if it did not succeed."""
@@ -190,6 +212,7 @@ class Children:
             level, pipe = task_output.OFF if log is None else log.level, printer.fd if pooled and printer else None
             start = Start(record, settings.max_payload, settings.max_output, level, pipe is not None, known, success)
             child.start(context, start, pipe)
+            self._running[run] = child
         except BaseException:
             if printer is not None:
                 printer.start()
@@ -216,6 +239,7 @@ class Children:
         finally:
             for limit in limits:
                 limit.cancel()
+            del self._running[run]
             await unhindered(self._after(child, printer, keep=pooled and well))
         if outcome.kind != "succeeded":
             raise Ended(outcome)

@@ -41,6 +41,10 @@ class Stop(msgspec.Struct, tag=True):
     why: str
 
 
+class Look(msgspec.Struct, tag=True):
+    """To the child: send the position of the job."""
+
+
 class Answer(msgspec.Struct, tag=True):
     """To the child: whether its note was written."""
 
@@ -69,10 +73,11 @@ class Completed(msgspec.Struct, tag=True):
     """From the child: the success of the claim is stored; its code may run on."""
 
 
-class Interrupted(msgspec.Struct, tag=True):
-    """From the child: where the job was when it was interrupted, before its `finally` blocks run."""
+class Position(msgspec.Struct, tag=True):
+    """From the child: the stack of the job, as asked, or when it was interrupted, before its `finally` blocks run."""
 
-    stack: str | None
+    frames: list[str]
+    interrupted: bool = False
 
 
 class Done(msgspec.Struct, tag=True):
@@ -88,8 +93,8 @@ class Broken(msgspec.Struct, tag=True):
     traceback: str
 
 
-ToChild = Load | Start | Stop | Answer
-ToWorker = WriteNote | Log | Completed | Interrupted | Done | Broken
+ToChild = Load | Start | Stop | Look | Answer
+ToWorker = WriteNote | Log | Completed | Position | Done | Broken
 _encode = msgspec.msgpack.encode
 
 

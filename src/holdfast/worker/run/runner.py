@@ -67,6 +67,7 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self.threads = threads
         self._children = Children(session, address)
+        self.frames_in_processes = self._children.frames
         if isolate_quarantined or any(task.run_in in IN_CHILDREN for task in registry.tasks.values()):
             self._children.find_app()
         self._new_context = new_context

@@ -7,7 +7,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -27,26 +26,22 @@ Position = tuple[FrameType, int]
 
 def of_run(run: Run) -> str | None:
     """The stack of a run as text: of its thread, or where its coroutine is suspended; None if it has none here."""
-    return _as_text(frames_of_run(run))
+    return as_text(frames_of_run(run))
 
 
-def of_interrupted(frame: FrameType | None, caller: CodeType, runs: CodeType) -> str | None:
-    """The stack of the task that a signal has interrupted, as text; on the main thread.
+def of_call(frame: FrameType | None, task: asyncio.Task[Any] | None, *callers: CodeType) -> list[str]:
+    """The frames of a job in the process of its own: inside of `callers`, or where its asyncio task is suspended.
 
-    `caller`: the code that calls a plain function; `runs`: the coroutine that awaits a coroutine function.
+    `frame`: where the thread of the job is. May be called from another thread.
     """
-    task = None
-    with suppress(RuntimeError):  # no loop runs
-        if asyncio.current_task() is None:
-            task = next((one for one in asyncio.all_tasks() if getattr(one.get_coro(), "cr_code", None) is runs), None)
-    if task is not None:
-        return _as_text(of_task(task))
+    if task is not None and not task.done() and asyncio.current_task(task.get_loop()) is None:
+        return of_task(task)
     positions = list(traceback.walk_stack(frame))
-    outer = next((at for at, (one, _) in enumerate(positions) if one.f_code in (caller, runs)), len(positions))
-    return _as_text(_formatted(reversed(positions[:outer])))
+    outer = next((at for at, (one, _) in enumerate(positions) if one.f_code in callers), len(positions))
+    return _formatted(reversed(positions[:outer]))
 
 
-def _as_text(frames: list[str]) -> str | None:
+def as_text(frames: list[str]) -> str | None:
     return "Stack of the task at that time (most recent call last):\n" + "".join(frames) if frames else None
 
 
@@ -61,12 +56,17 @@ def frames_of_run(run: Run) -> list[str]:
 
 def of_thread(ident: int) -> list[str]:
     """The frames of a thread, the outermost first, without those of the worker that called a task."""
-    return _of_frame(_frames().get(ident))
+    return _of_frame(frame_of(ident))
 
 
 def of_threads() -> dict[int, list[str]]:
     """The frames of all threads, by their ident."""
     return {ident: _of_frame(frame) for ident, frame in _frames().items()}
+
+
+def frame_of(ident: int | None) -> FrameType | None:
+    """Where a thread is."""
+    return None if ident is None else _frames().get(ident)
 
 
 def _frames() -> dict[int, FrameType]:
