@@ -6,6 +6,7 @@
           .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest("pre, .scroll, nav, .chips"))
           .slice(0, 5)
           .map((e) => e.outerHTML.slice(0, 200))
+          .concat("the document")
       : [];
   const own = (e) => e.tagName === "IMG" && e.getAttribute("src") === "dashboard/icon.svg";
   return {

@@ -39,6 +39,16 @@ FOCUSED = """() => {
   return [e.textContent.trim().slice(0, 30) || e.ariaLabel, seen];
 }"""
 
+CONTROLLED = """() => {
+  const native = "a[href], button, input, select, textarea, summary, [role=option]";
+  const box = document.querySelector("dialog") || document.getElementById("app");
+  const shown = (e) => e.checkVisibility({ visibilityProperty: true }) && !e.disabled;
+  return [...box.querySelectorAll("*")]
+    .filter((e) => shown(e) && (e.matches(native) || e.listened?.has("click") || e.listened?.has("keydown")))
+    .filter((e) => !e.matches("[role=option]"))  // of a list whose box has the focus
+    .map((e, at) => (e.dataset.control = at, e.outerHTML.slice(0, 120)));
+}"""
+"""Number all controls that are shown; their beginnings."""
 SPOILED = """() => {
   const button = document.querySelector(".tool");
   button.removeAttribute("aria-label");
@@ -160,6 +170,58 @@ def test_the_focus_is_ordered_and_visible(lab, page):
     assert names[0] == "Skip to the content"
     assert names.index("Overview") < names.index("Errors") < names.index("Search") < names.index("Task")
     page.keyboard.press("Escape")
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_every_control_is_reached_and_every_dialog_opened_by_keyboard(lab, page):
+    lab.do(a_few(lab.app))
+    lab.do(by_the_clock(lab.app))
+    dead = lab.do(lab.app.jobs(state="dead")).jobs[0].id
+    lab.do(lab.app.pause("mail"))
+    lab.do(lab.app.config.set("poll", 2))
+    lab.start_worker("media")
+    film = lab.enqueue("encode_film", "a.mov", 500)
+    later = lab.enqueue("resize_image", "a.raw", 1, delay=3600)
+    made = lab.do(flow(lab.app, 6))
+    group = lab.do(lab.app.errors.groups()).groups[0].fingerprint
+    dialogs = {
+        "#/jobs": ["Enqueue…"],
+        f"#/jobs/{later}": ["Edit…", "Clone…"],
+        "#/queues": ["Pause a task…", "Pause"],
+        "#/schedules": ["New schedule…"],
+        "#/workers": ["Control…"],
+        "#/dead": ["Delete all"],
+        "#/settings": ["Set…", "Add a webhook…"],
+        "#/audit": ["Undo…"],
+    }
+    pages = ("#/", "#/jobs", *MORE, f"#/flows/{made}", "#/queues/default", f"#/errors/{group}", recent())
+    for where in (*pages, *(f"#/jobs/{id}" for id in (dead, film, later))):
+        look(page, lab, where)
+        assert unreached(page) == [], where
+        for name in dialogs.get(where, []):
+            page.get_by_role("button", name=name, exact=True).first.focus()
+            page.keyboard.press("Enter")
+            page.get_by_role("dialog").wait_for()
+            assert unreached(page) == [], (where, name)
+            page.keyboard.press("Escape")
+            page.get_by_role("dialog").wait_for(state="detached")
+    page.evaluate("document.querySelector('.tool').tabIndex = -1")
+    assert len(unreached(page)) == 1, "this test finds a control that is not reached"
+
+
+def unreached(page):
+    """The controls of the dialog, else of the page, that Tab does not reach, or where the focus is not seen."""
+    controls = page.evaluate(CONTROLLED)
+    assert len(controls) > 1
+    page.evaluate("document.activeElement.blur()")
+    reached = set()
+    for _ in range(len(controls) + 30):
+        page.keyboard.press("Tab")
+        at = page.evaluate("document.activeElement.dataset.control ?? null")
+        if at is not None and page.evaluate(FOCUSED)[1]:
+            reached.add(int(at))
+    return [text for at, text in enumerate(controls) if at not in reached]
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)

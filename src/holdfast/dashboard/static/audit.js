@@ -94,7 +94,7 @@ export default function audit(context, search) {
         { scope: "row", class: "name" },
         h("span", { tabindex: "-1", "data-open": true }, line(entry.action, 60)),
       ),
-      h("td", { "data-label": "Target" }, target(entry)),
+      h("td", { class: "wrap", "data-label": "Target" }, target(entry)),
       h("td", { "data-label": "Actor" }, line(entry.actor, 80), muted(` ${line(entry.surface, 20)}`)),
       h("td", { "data-label": "When" }, when(entry.at)),
       h("td", { class: "right num", "data-label": "Jobs" }, entry.count === null ? muted("–") : count(entry.count)),

@@ -180,7 +180,7 @@ export function tokens(context) {
           known && !may
             ? "You are not logged in with a token, so create tokens with: holdfast token create"
             : undefined,
-        side: may && button("Create a token…", create, { icon: "add", kind: "small" }),
+        side: may > 0 && button("Create a token…", create, { icon: "add", kind: "small" }),
       },
       content(),
     );
