@@ -98,6 +98,49 @@ async def test_a_new_holder_is_known_before_its_lease_expires(clocked):
     assert recovered == 1
 
 
+async def test_the_holders_of_the_first_look_serve_the_next(clocked):
+    app, _ = clocked
+    counts = Counter()
+    counting(session_of(app).store, counts)
+    recover = parts_of(app).claims.recover
+    await recover()
+    await recover(max_age=LONG)
+    assert (counts["holders"], counts["expired"]) == (1, 1)
+
+
+async def test_callers_at_the_same_time_share_one_read():
+    counts = Counter()
+    async with Holdfast(counting(MemoryStore(), counts)) as app:
+        counts.clear()
+        session = session_of(app)
+        watched, fresh = session.watched.of, session.task_pauses.fresh
+        await asyncio.gather(watched("schedule"), watched("ended"), fresh(), fresh())
+        assert counts["records"] == 1
+        await watched("schedule")
+        assert counts["records"] == 2
+
+
+async def test_a_removal_of_old_records_begins_with_one_read(reliable, monkeypatch):
+    monkeypatch.setattr("holdfast.worker.maintenance.TIDY_EVERY", 0.0)
+    counts, reads = Counter(), []
+    store = counting(MemoryStore(), counts)
+    records = store.records
+
+    async def noted(kinds):
+        reads.append(set(kinds))
+        return await records(kinds)
+
+    store.records = noted
+    async with Holdfast(store) as app, working(app, poll=0.02):
+        await eventually(lambda: counts["tidy"] >= 3)
+    assert [kinds for kinds in reads if "signal" in kinds]
+    assert all(
+        {"signal", "signal_hour", "audit_hour", "control", "control_reply"} == kinds
+        for kinds in reads
+        if kinds & {"signal", "audit_hour", "control_reply"}
+    )
+
+
 async def test_a_change_during_a_read_is_read_again():
     class SlowStore:
         def __init__(self):

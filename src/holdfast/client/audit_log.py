@@ -157,11 +157,14 @@ class AuditMaintenance:
         self._seen: dict[str, float] = {}
         """When each hour was first seen here, by the monotonic clock."""
 
-    async def run(self) -> None:
-        """Run once. What it reads does not grow with the number of kept entries, but with the hours that have any."""
+    async def run(self, found: Mapping[str, Mapping[str, Versioned]] | None = None) -> None:
+        """Run once. What it reads does not grow with the number of kept entries, but with the hours that have any.
+
+        `found`: the records of `HOURS`, if they were read just now.
+        """
         session = self._session
         store, now = session.store, session.clock.monotonic()
-        hours = await records_of(store, HOURS)
+        hours = await records_of(store, HOURS) if found is None else found[HOURS]
         self._seen = {hour: self._seen.get(hour, now) for hour in hours}
         if not hours:
             return

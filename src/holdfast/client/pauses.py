@@ -157,8 +157,11 @@ class TaskPauses:
 
     async def fresh(self, age: float = FRESH) -> None:
         """The same, if the last read is older than `age` seconds."""
-        if self._clock.monotonic() - self._read_at > min(age, FRESH):
-            await self.refresh()
+        age = min(age, FRESH)
+        if self._clock.monotonic() - self._read_at > age:
+            async with self._reading:
+                if self._clock.monotonic() - self._read_at > age:  # else another caller has read them meanwhile
+                    await self._read_now()
 
     def covers(self, record: Record) -> bool:
         """Whether a claimed job was paused at the last read; `confirm` checks whether it still is."""

@@ -257,6 +257,7 @@ class Session:
             if max_age and not await self._may_have_expired(asked, max_age):
                 return []
             found = await self.store.expired(limit)
+            self._expired_at = asked + EXPIRED_EVERY
         except Exception:
             self.give_way()
             raise
@@ -268,13 +269,13 @@ class Session:
 
     async def _may_have_expired(self, now: float, max_age: float) -> bool:
         if now >= min(self._listed_at + max_age, self._first_expiry):
-            self._holders, self._listed_at = await self.store.holders(), now
-            left = [one.holder.lease - one.age if one.alive else 0.0 for one in self._holders if one.alive or one.jobs]
-            self._first_expiry = now + min(left, default=math.inf)
-        if now >= self._expired_at or any(one.jobs and not one.alive for one in self._holders):
-            self._expired_at = now + EXPIRED_EVERY
-            return True
-        return False
+            await self._list_holders(now)
+        return now >= self._expired_at or any(one.jobs and not one.alive for one in self._holders)
+
+    async def _list_holders(self, now: float) -> None:
+        self._holders, self._listed_at = await self.store.holders(), now
+        left = [one.holder.lease - one.age if one.alive else 0.0 for one in self._holders if one.alive or one.jobs]
+        self._first_expiry = now + min(left, default=math.inf)
 
     def next_expiry(self) -> float:
         """Seconds until a lease may expire, by the last list of holders."""
@@ -292,7 +293,9 @@ class Session:
         self._abandoned_at = now + ABANDONED_EVERY
         found: list[Lost] = []
         listed = self._listed_at + max_age > now
-        for seen in self._holders if listed else await self.store.holders():
+        if not listed:
+            await self._list_holders(now)
+        for seen in self._holders:
             holder = seen.holder
             if not ((seen.jobs or listed) and is_gone(holder.pid, holder.process, self.clock)):
                 continue

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
-KIND, HOURS = "signal", "signal_hour"
+SIGNAL_KINDS = KIND, HOURS = "signal", "signal_hour"
 HOUR = 3600 * MICROS
 """Microseconds."""
 LIST_EVERY = 600.0
@@ -142,12 +142,15 @@ class SignalMaintenance:
         self._seen: dict[str, tuple[int, float]] = {}
         """Undelivered signals and hours by name: the version, and when it was first seen here (monotonic clock)."""
 
-    async def run(self) -> None:
-        """Run once. What it reads does not grow with the number of kept signals."""
+    async def run(self, found: Mapping[str, Mapping[str, Versioned]] | None = None) -> None:
+        """Run once. What it reads does not grow with the number of kept signals.
+
+        `found`: the records of `SIGNAL_KINDS`, if they were read just now.
+        """
         session = self._session
-        found = await session.store.records([KIND, HOURS])
+        found = await session.store.records(SIGNAL_KINDS) if found is None else found
         undelivered, hours = found[KIND], found[HOURS]
-        self._look_at(undelivered | hours)
+        self._look_at({**undelivered, **hours})
         if not self._seen:
             return
         limit = await session.store.now() - int(session.settings.key_retention * MICROS)

@@ -60,16 +60,18 @@ class WatchedRecords:
         listener.close()
 
     async def of(self, kind: str, max_age: float = 0.0) -> dict[str, Versioned]:
-        """The records of a kind, by name, from a read that began less than `max_age` seconds ago; 0: from a new read.
+        """The records of a kind, by name, from a read that began at most `max_age` seconds before the call.
 
         Reads are sequential, so a later answer is never from an earlier read.
         """
         self.watch(kind)
+        asked = self._loop.time()
         async with self._reading:
-            asked = self._loop.time()
             oldest = max(asked - max_age, self._changed_at.get(kind, -math.inf))
             if kind not in self._found or self._read_at <= oldest:
-                self._found, self._read_at = await self._store.records(sorted(self._kinds)), asked
+                await asyncio.sleep(0)  # callers that were notified of the same change share the read
+                begun = self._loop.time()
+                self._found, self._read_at = await self._store.records(sorted(self._kinds)), begun
             return dict(self._found[kind])
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 
-from ..client.audit_log import AuditMaintenance
+from ..client import audit_log, control, signals
 from ..client.claims import ManualClaims
-from ..client.control import ControlMaintenance
 from ..client.pauses import KIND
 from ..client.session import TIDY_LIMIT, Session
-from ..client.signals import SignalMaintenance
 from .processes import process_table
 
+TIDIED_KINDS = (*signals.SIGNAL_KINDS, audit_log.HOURS, *control.CONTROL_KINDS)
 TIDY_EVERY = 30.0
 """Seconds, on average, between removals of expired jobs; randomized, so that workers do not run together."""
 
@@ -44,7 +43,11 @@ class Maintenance:
     async def _run(self) -> None:
         session = self._session
         clock, entropy = session.clock, session.entropy
-        signals, audit, control = SignalMaintenance(session), AuditMaintenance(session), ControlMaintenance(session)
+        parts = (
+            signals.SignalMaintenance(session),
+            audit_log.AuditMaintenance(session),
+            control.ControlMaintenance(session),
+        )
         tidy_at = clock.monotonic() + TIDY_EVERY * entropy.fraction()
         while True:
             pause, soonest = self._pause(), math.inf
@@ -52,7 +55,7 @@ class Maintenance:
                 session.fresh_settings()
                 sweeps = "sweeps" not in session.store.features  # else the server does it
                 if sweeps:
-                    await self._claims.recover(max_age=0.0 if pause == self._every else pause)
+                    await self._claims.recover(max_age=0.0 if pause == self._every else 2 * pause)
                     soonest = max(0.0, session.next_expiry())
                 await session.task_pauses.refresh(self._changes.max_age)
                 if sweeps and session.task_pauses.lifted:
@@ -60,9 +63,9 @@ class Maintenance:
                     pause = self._every
                 if sweeps and clock.monotonic() >= tidy_at:
                     tidied = await session.store.tidy(TIDY_LIMIT)
-                    await signals.run()
-                    await audit.run()
-                    await control.run()
+                    found = await session.store.records(TIDIED_KINDS)
+                    for part in parts:
+                        await part.run(found)
                     full = max(tidied.jobs, tidied.keys) >= TIDY_LIMIT
                     tidy_at = clock.monotonic() + (0.0 if full else TIDY_EVERY * (0.5 + entropy.fraction()))
                     pause = self._every if full else pause
@@ -75,6 +78,6 @@ class Maintenance:
             await self._changes.wait(min(pause * spread, soonest + self._every * spread))
 
     def _pause(self) -> float:
-        """Average seconds between two rounds. A new holder is listed within three of them, before its lease ends."""
+        """Average seconds between two rounds. A new holder is listed within four of them, before its lease ends."""
         pause = self._changes.pause
         return pause if self._lease > 4 * pause else self._every
