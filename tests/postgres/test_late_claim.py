@@ -1,9 +1,9 @@
-"""A claim that commits after its holder's lease has expired, and after the holder was removed."""
+"""Holders: a claim that commits after its holder was removed; what a heartbeat answers about requests to workers."""
 
 from __future__ import annotations
 
 from holdfast.core.job import State
-from holdfast.store.protocol import Batch
+from holdfast.store.protocol import CONTROL, Batch
 from holdfast.testing.build import ask, holder, new_job, succeeded
 from holdfast.testing.verbs import claim_one, insert, job, settle
 from support.crossing import write_on
@@ -22,3 +22,11 @@ async def test_a_claim_that_commits_after_its_holder_was_removed_is_found_lost(s
     await store.tidy(100)
     (lost,) = await store.expired(10)
     assert lost.record.id == "second"
+
+
+async def test_a_heartbeat_excludes_requests_to_workers_while_there_are_none(store):
+    assert not (await store.heartbeat([holder()]))[0].requests
+    await store.put_record(CONTROL, "bob/1", b"{}", 0)
+    assert (await store.heartbeat([holder()]))[0].requests
+    await store.put_record(CONTROL, "bob/1", None)
+    assert not (await store.heartbeat([holder()]))[0].requests

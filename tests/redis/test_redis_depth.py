@@ -3,8 +3,8 @@
 import os
 
 from holdfast.core.operations import Where
-from holdfast.store.protocol import Batch
-from holdfast.testing.build import ask, new_job, succeeded
+from holdfast.store.protocol import CONTROL, Batch
+from holdfast.testing.build import ask, holder, new_job, succeeded
 from holdfast.testing.verbs import insert
 
 DEEP = int(os.environ.get("HOLDFAST_DEPTH", "60000"))
@@ -52,6 +52,14 @@ async def test_an_ask_in_vain_makes_a_handful_of_commands_and_writes_nothing(sto
     assert (await store.write(Batch(asks=[ask("ann", "a", "b")]))).asks[0].records == []
     assert server.info("rdb_changes_since_last_save") == before
     assert server.keys(prefix) == [f"{{{prefix}}}:server".encode()]
+
+
+async def test_a_heartbeat_excludes_requests_to_workers_while_there_are_none(store):
+    assert not (await store.heartbeat([holder()]))[0].requests
+    await store.put_record(CONTROL, "bob/1", b"{}", 0)
+    assert (await store.heartbeat([holder()]))[0].requests
+    await store.put_record(CONTROL, "bob/1", None)
+    assert not (await store.heartbeat([holder()]))[0].requests
 
 
 async def test_a_page_of_few_is_found_among_many(start_server, open_at):

@@ -7,12 +7,13 @@ import contextlib
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Holdfast, Worker
 from holdfast.app import parts_of
 from holdfast.client.watched_records import WatchedRecords
 from holdfast.store.notify import LocalListener
-from holdfast.store.protocol import Versioned
+from holdfast.store.protocol import CONTROL, Versioned
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing.verbs import claim, enqueue
 from support.eventually import eventually
@@ -139,6 +140,26 @@ async def test_a_removal_of_old_records_begins_with_one_read(reliable, monkeypat
         for kinds in reads
         if kinds & {"signal", "audit_hour", "control_reply"}
     )
+
+
+async def test_a_worker_reads_no_requests_that_its_heartbeat_excludes(monkeypatch):
+    heartbeats, reads = 0, []
+    heartbeat, records = MemoryStore.heartbeat, MemoryStore.records
+
+    async def without_requests(self, holders):
+        nonlocal heartbeats
+        heartbeats += 1
+        return [replace(reply, requests=heartbeats == 1) for reply in await heartbeat(self, holders)]
+
+    async def noted(self, kinds):
+        reads.extend(kinds if list(kinds) == [CONTROL] else ())
+        return await records(self, kinds)
+
+    monkeypatch.setattr(MemoryStore, "heartbeat", without_requests)
+    monkeypatch.setattr(MemoryStore, "records", noted)
+    async with Holdfast("memory://") as app, working(app, lease=1.0):
+        await eventually(lambda: heartbeats >= 5)
+    assert len(reads) <= 1
 
 
 async def test_a_change_during_a_read_is_read_again():

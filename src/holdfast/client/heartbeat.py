@@ -31,8 +31,8 @@ class Heartbeat:
     """Sends a heartbeat every third of the lease, and retries soon after a failure, until it is stopped.
 
     `before()` is called on the heartbeat's thread ahead of each heartbeat; its result is passed to `after`, which
-    returns whether to continue. `failed()` is called there after a failed heartbeat. `serve(store)` runs there after
-    each heartbeat, and does not delay the next one.
+    returns whether to continue. `failed()` is called there after a failed heartbeat. `serve(store, reply)` runs there
+    after each heartbeat, and does not delay the next one.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Heartbeat:
         failed: Callable[[], None],
         *,
         outages: Outages,
-        serve: Callable[[Store], Awaitable[None]] | None = None,
+        serve: Callable[[Store, HeartbeatReply], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
         self.holder = self.sent = holder
@@ -142,7 +142,7 @@ class Heartbeat:
                 self._outages.worked("heartbeat")
                 if not self._after(known, heartbeat):
                     break
-                self._begin_serving()
+                self._begin_serving(heartbeat)
             await wait_for(self._wake, pause)
         if (serving := self._serving) is not None:
             await asyncio.wait([serving], timeout=SERVE_SECONDS)
@@ -156,18 +156,18 @@ class Heartbeat:
         await self._answered.wait()
         await self._store.heartbeat([replace(self.holder, cpu=self.sent.cpu, memory=self.sent.memory)])
 
-    def _begin_serving(self) -> None:
+    def _begin_serving(self, reply: HeartbeatReply) -> None:
         if self._serve is None:
             return
         if self._serving is not None:
             self._serve_again = True  # what has just arrived may not be in its read
             return
-        self._serving = asyncio.ensure_future(self._serve_in_time())
+        self._serving = asyncio.ensure_future(self._serve_in_time(reply))
         self._serving.add_done_callback(self._served)
 
-    async def _serve_in_time(self) -> None:
+    async def _serve_in_time(self, reply: HeartbeatReply) -> None:
         assert self._serve is not None
-        await self._answer(self._serve(self._store))
+        await self._answer(self._serve(self._store, reply))
 
     def _served(self, serving: asyncio.Task[None]) -> None:
         self._serving = None

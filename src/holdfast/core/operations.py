@@ -242,6 +242,8 @@ class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
 
     heartbeat: int
     held: tuple[HeldClaim, ...]
+    requests: bool = True
+    """False: no operator's request to any worker was stored when this was written."""
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):

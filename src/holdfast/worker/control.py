@@ -19,7 +19,7 @@ from ..client.control import REPLY_BYTES, ControlReply, Request, Stack, decode_r
 from ..client.heartbeat import Heartbeat
 from ..core.errors import ConfigError, InvalidJob
 from ..core.job import UNDECODABLE
-from ..core.operations import Holder
+from ..core.operations import HeartbeatReply, Holder
 from ..store.protocol import CONTROL, CONTROL_REPLY, Store, holder_in, records_of
 from .lease import Leases
 from .run import Run, stacks
@@ -90,10 +90,11 @@ class RemoteControl:
         """The worker stops, for whatever reason."""
         self._describe(state="stopping")
 
-    async def serve(self, store: Store) -> None:
-        """Take, apply and answer the requests for this worker. On the heartbeat's thread."""
+    async def serve(self, store: Store, heartbeat: HeartbeatReply) -> None:
+        """Take, apply and answer the requests for this worker, after a heartbeat. On the heartbeat's thread."""
         me = self._leases.holder.id
-        for name, kept in (await records_of(store, CONTROL)).items():
+        requests = await records_of(store, CONTROL) if heartbeat.requests else {}
+        for name, kept in requests.items():
             if holder_in(name) == me and await store.put_record(CONTROL, name, None, kept.version):
                 reply, then = self._apply(kept.value)
                 self._unsent[name] = encode(reply)

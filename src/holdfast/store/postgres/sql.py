@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from ...core.waiting import LIMIT_PREFIX
+from ..protocol import CONTROL
 from .rows import COLUMNS
 
 JOB = ", ".join(COLUMNS)
@@ -114,7 +115,10 @@ NOW = "SELECT holdfast.micros()"
 
 # -- holders
 
-HEARTBEAT = "SELECT holder, heartbeat FROM holdfast.heartbeat($1, $2, $3)"
+HEARTBEAT = f"""
+SELECT holder, heartbeat, EXISTS (SELECT FROM holdfast.record WHERE kind = '{CONTROL}')
+FROM holdfast.heartbeat($1, $2, $3)
+"""
 CLAIMS_OF = f"""
 SELECT holder, id, seq, fence, token, cancel FROM holdfast.job
 WHERE holder = ANY ($1) AND gen = ANY {_GENS} AND state = 'running' ORDER BY seq

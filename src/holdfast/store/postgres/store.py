@@ -320,8 +320,8 @@ class PostgresStore:
         held: dict[str, list[ops.HeldClaim]] = {}
         for row in rows:
             held.setdefault(row[0], []).append(ops.HeldClaim(*row[1:]))
-        numbers = dict[str, int](renewed)
-        return [ops.HeartbeatReply(numbers[id], tuple(held.get(id, ()))) for id in ids]
+        answers = {id: (number, requests) for id, number, requests in renewed}
+        return [ops.HeartbeatReply(answers[id][0], tuple(held.get(id, ())), answers[id][1]) for id in ids]
 
     async def leave(self, holders: Sequence[str]) -> None:
         async def work(link: Link) -> None:

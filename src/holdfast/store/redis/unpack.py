@@ -233,12 +233,12 @@ def printed(pieces: Sequence[bytes], stream: bool) -> list[ops.Printed]:
 def heartbeats(rows: Sequence[Row]) -> list[ops.HeartbeatReply]:
     answers: list[ops.HeartbeatReply] = []
     for row in rows:
-        values = iter(row[1:])
+        values = iter(row[2:])
         held = [
             ops.HeldClaim(_text(id), int(seq), int(fence), int(token), cancel == 1)
             for id, seq, fence, token, cancel in zip(values, values, values, values, values, strict=True)
         ]
-        answers.append(ops.HeartbeatReply(row[0], tuple(held)))
+        answers.append(ops.HeartbeatReply(row[0], tuple(held), requests=row[1] == 1))
     return answers
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.store.protocol import Batch, Store
+from holdfast.store.protocol import CONTROL, Batch, Store
 from holdfast.testing.build import ask, cancellation, holder, new_job, released, succeeded
 from holdfast.testing.verbs import apply, claim, claim_one, enqueue, insert, job, running, settle
 
@@ -36,6 +36,10 @@ class TestHeartbeats(Topic):
         await store.heartbeat([holder(slots=2, queues=("mail",))])
         [seen] = await store.holders()
         assert (seen.holder.slots, seen.holder.queues) == (2, ("mail",))
+
+    async def test_a_heartbeat_says_when_a_worker_has_a_request(self, store: Store) -> None:
+        await store.put_record(CONTROL, "bob/1", b"{}", 0)
+        assert [reply.requests for reply in await store.heartbeat([holder("ann"), holder("bob")])] == [True, True]
 
     async def test_heartbeat_numbers_rise(self, store: Store) -> None:
         heartbeats = [(await store.heartbeat([holder()]))[0].heartbeat for _ in range(4)]

@@ -1,12 +1,13 @@
 -- HEARTBEAT: renew the leases of holders (creating them if needed) and list the claims of each.
--- ARGV are id, about and lease of each. Answers {heartbeat, then id, seq, fence, token, cancel of each claim} for each.
+-- ARGV are id, about and lease of each. Answers {heartbeat, 1 if workers have requests, then id, seq, fence, token,
+-- cancel of each claim} for each.
 
 local answer = {}
 for at = 1, #ARGV, 3 do
   local id, about, lease = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   -- A script that begins with a removal may write even if memory is full: running jobs must be able to end.
   call('ZREM', P .. 'holders', id)
-  local held = { raise(P .. 'holder:' .. id, 'heartbeat', 1) }
+  local held = { raise(P .. 'holder:' .. id, 'heartbeat', 1), call('EXISTS', P .. 'records:control') }
   call('HSET', P .. 'holder:' .. id, 'about', about, 'at', NOW)
   call('ZADD', P .. 'holders', text(now + lease), id)
   for _, seq in ipairs(call('SMEMBERS', P .. 'held:' .. id)) do
