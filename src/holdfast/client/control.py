@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 ACTIONS = ("quiet", "resume", "drain", "stop", "restart", "concurrency", "stacks")
-READS = CONTROL, CONTROL_REPLY
+CONTROL_KINDS = CONTROL, CONTROL_REPLY
 MAX_WAIT = 60.0
 """Seconds to wait for a heartbeat, however long the lease of a worker is."""
 ANSWER_MARGIN = 5.0
@@ -332,9 +332,9 @@ class ControlMaintenance:
         """Answers by name: the version, and when it was first seen here (monotonic clock)."""
 
     async def run(self, found: Mapping[str, Mapping[str, Versioned]] | None = None) -> None:
-        """Run once. `found`: the records of `READS`, if they were read just now."""
+        """Run once. `found`: the records of `CONTROL_KINDS`, if they were read just now."""
         store = self._session.store
-        found = await store.records(READS) if found is None else found
+        found = await store.records(CONTROL_KINDS) if found is None else found
         await self._remove_old(found[CONTROL_REPLY])
         if found[CONTROL]:
             live = {one.holder.id for one in await store.holders() if one.alive}

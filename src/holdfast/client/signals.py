@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
-READS = KIND, HOURS = "signal", "signal_hour"
+SIGNAL_KINDS = KIND, HOURS = "signal", "signal_hour"
 HOUR = 3600 * MICROS
 """Microseconds."""
 LIST_EVERY = 600.0
@@ -143,9 +143,12 @@ class SignalMaintenance:
         """Undelivered signals and hours by name: the version, and when it was first seen here (monotonic clock)."""
 
     async def run(self, found: Mapping[str, Mapping[str, Versioned]] | None = None) -> None:
-        """Run once. What it reads does not grow with the number of kept signals. `found`: `READS`, if read just now."""
+        """Run once. What it reads does not grow with the number of kept signals.
+
+        `found`: the records of `SIGNAL_KINDS`, if they were read just now.
+        """
         session = self._session
-        found = await session.store.records(READS) if found is None else found
+        found = await session.store.records(SIGNAL_KINDS) if found is None else found
         undelivered, hours = found[KIND], found[HOURS]
         self._look_at({**undelivered, **hours})
         if not self._seen:

@@ -11,7 +11,7 @@ from ..client.pauses import KIND
 from ..client.session import TIDY_LIMIT, Session
 from .processes import process_table
 
-READS = (*signals.READS, audit_log.HOURS, *control.READS)
+TIDIED_KINDS = (*signals.SIGNAL_KINDS, audit_log.HOURS, *control.CONTROL_KINDS)
 TIDY_EVERY = 30.0
 """Seconds, on average, between removals of expired jobs; randomized, so that workers do not run together."""
 
@@ -63,7 +63,7 @@ class Maintenance:
                     pause = self._every
                 if sweeps and clock.monotonic() >= tidy_at:
                     tidied = await session.store.tidy(TIDY_LIMIT)
-                    found = await session.store.records(READS)
+                    found = await session.store.records(TIDIED_KINDS)
                     for part in parts:
                         await part.run(found)
                     full = max(tidied.jobs, tidied.keys) >= TIDY_LIMIT

@@ -25,6 +25,20 @@ _forgotten: list[object] = []
 BUFFER = 64 * 1024
 """Maximum bytes of one read. (asyncio would allocate four times as much for each read.)"""
 pack_command = cast("Callable[[tuple[str | bytes | int, ...]], bytes]", getattr(hiredis, "pack_command"))  # noqa: B009  # its stub says a tuple of one
+SENT_ALONE = 128 * 1024
+"""Bytes of a word that is sent by itself, since a command is copied twice when it is packed."""
+
+
+def in_parts(words: tuple[str | bytes | int, ...]) -> list[bytes]:
+    """A packed command in parts, one for each large word."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        if type(word) is bytes and len(word) >= SENT_ALONE:
+            parts[-1] += b"$%d\r\n" % len(word)
+            parts += [word, b"\r\n"]
+        else:
+            parts[-1] += pack_command((word,)).partition(b"\r\n")[2]
+    return parts
 
 
 class Lost(Exception):
@@ -83,7 +97,13 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed or self._transport is None:
             waiter.set_exception(Lost("the connection is closed"))
             return waiter
-        self._transport.write(pack_command(words))
+        for word in words:  # faster than any(…)
+            if type(word) is bytes and len(word) >= SENT_ALONE:
+                for part in in_parts(words):
+                    self._transport.write(part)
+                break
+        else:
+            self._transport.write(pack_command(words))
         self._waiting.append(waiter)
         if self._watch is None:
             self._seen = self._answered
