@@ -146,7 +146,8 @@ def test_the_worker_is_imported_when_it_is_asked_for():
 @pytest.mark.parametrize("as_before", ["enable", "disable"])
 def test_the_garbage_collector_rests_during_an_import(as_before):
     code = (
-        f"import asyncio, gc; gc.collect(); gc.{as_before}(); seen = []; gc.callbacks.append(lambda *_: seen.append(1))\n"
+        f"import asyncio, gc; gc.collect(); gc.{as_before}()\n"
+        "seen = []; gc.callbacks.append(lambda *_: seen.append(1))\n"
         "from holdfast import Holdfast\n"
         "print(len(seen) // 2, gc.isenabled())"
     )
