@@ -85,7 +85,7 @@ def test_a_dependency_that_no_worker_could_make_is_refused_at_registration(app, 
     ("fn", "message"),
     [
         (positional, r"parameter 'mailer' .* not keyword-only; declare it as \(…, \*, mailer=Depends\(get_mailer\)\)"),
-        (annotated, r"make the dependency the default of 'mailer', as in mailer: … = Depends\(…\)"),
+        (annotated, r"the annotation of 'mailer' contains Depends: .+, mailer: … = Depends\(…\)"),
     ],
 )
 def test_a_parameter_that_a_call_could_pass_is_refused(app, fn, message):

@@ -135,8 +135,8 @@ class Shape:
                 raise ConfigError(f"{self.label}(): the default of {name!r} is Depends itself: write Depends(function)")
             if get_origin(hint) is Annotated and any(isinstance(part, Injected) for part in get_args(hint)):
                 raise ConfigError(
-                    f"{self.label}(): make the dependency the default of {name!r}, as in"
-                    f" {name}: … = Depends(…), so that type checkers accept calls without it"
+                    f"{self.label}(): the annotation of {name!r} contains Depends: make it the default instead,"
+                    f" {name}: … = Depends(…), so that type checkers accept calls without this argument"
                 )
             self.hints[name] = hint
             if parameter.default is not _EMPTY:

@@ -94,7 +94,7 @@ def check_record(kind: str, name: str, value: bytes | None, expect: int | None, 
     check_kinds([kind])
     checked_text(name, "a record's name", MAX_RPC_NAME_LENGTH)
     if value is not None:
-        _check_size(name, value, max_payload)
+        _check_size(name, value, max_payload, of="record")
     if expect is not None:
         _check_number(name, "version", expect, of="record")
 
@@ -402,8 +402,8 @@ def _check_texts(id: str, *texts: str | None) -> None:
             raise InvalidJob(f"job {id!r:.200}: an error has at most {MAX_RPC_TEXT} characters and no \\u0000")
 
 
-def _check_size(id: str, data: bytes, maximum: int) -> None:
+def _check_size(id: str, data: bytes, maximum: int, *, of: str = "job") -> None:
     if len(data) > maximum:
         raise PayloadTooLarge(
-            f"{id!r:.200}: {len(data)} bytes are over max_payload ({maximum}) of this server; send less data"
+            f"{of} {id!r:.200}: {len(data)} bytes are over max_payload ({maximum}) of this server; send less data"
         )
