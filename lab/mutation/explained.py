@@ -12,7 +12,7 @@ EXPLAINED: dict[tuple[str, str, str, str], str] = {
         "end = settle(record, Outcome.released(), Settings().rules, nonce=self._entropy.token(), fraction=0.0)",
         "0.0",
         "1.0",
-    ): "the fraction places a retry within its jitter; a released job has no back-off",
+    ): "the fraction places a retry within its jitter; a released job has no backoff",
     (
         "core/limiter.py",
         "finish: int = 0",

@@ -114,7 +114,7 @@ class Claim:
         await self._end(Outcome.succeeded(data))
 
     async def fail(self, error: str | BaseException, *, retry_in: float | None = None, dead: bool = False) -> None:
-        """End the attempt as failed; the job is retried after its back-off or `retry_in` seconds, or ends (`dead`)."""
+        """End the attempt as failed; the job is retried after its backoff or `retry_in` seconds, or ends (`dead`)."""
         text, delay = error_text(error), None if retry_in is None else checked_seconds(retry_in, "retry_in")
         await self._end(Outcome.dead(text) if dead else Outcome.failed(text, delay=delay))
 

@@ -37,7 +37,7 @@ class Undone(msgspec.Struct, frozen=True):
     skipped: int
     reasons: dict[str, int]
     """How many were skipped and why: `running` (asked to stop), `flow` (a job of a flow), `result` (it had succeeded,
-    and the retry dropped its result), `woken` (it waited for a signal or timer), `unlisted` (the entry has 1,000 ids),
+    and the retry dropped its result), `woken` (it slept or waited for a signal), `unlisted` (the entry has 1,000 ids),
     `started` or `changed` since, `due` (by now anyway), `not_found`, `key` (another unfinished job has its key),
     `refused` (this caller may not), `resumed` (the pause is no longer in force)."""
     why: list[str]

@@ -78,7 +78,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     def failed(
         error: str, traceback: str | None = None, delay: float | None = None, *, error_type: str | None = None
     ) -> Outcome:
-        """This attempt failed; the next one follows after the back-off, or after `delay` seconds."""
+        """This attempt failed; the next one follows after the backoff, or after `delay` seconds."""
         return Outcome("failed", None, shorten(error, ERROR_LIMIT), _tail(traceback), delay, error_type=error_type)
 
     @staticmethod

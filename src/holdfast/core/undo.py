@@ -20,7 +20,7 @@ REASONS = {
     "running": "they were running and were asked to stop",
     "flow": "they belong to flows",
     "result": "they had succeeded, and their results were dropped",
-    "woken": "they waited for a signal or a timer, and were woken",
+    "woken": "they slept or waited for a signal, and were woken",
     "unlisted": "the entry does not list them",
     "started": "they have started since",
     "changed": "they have changed since",

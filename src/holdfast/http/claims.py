@@ -75,7 +75,7 @@ async def complete(call: Call, job: str, body: shapes.Complete) -> Answer:
 
 
 async def fail(call: Call, job: str, body: shapes.Fail) -> Answer:
-    """End a claim as failed; the job is retried after its back-off, or is dead."""
+    """End a claim as failed; the job is retried after its backoff, or is dead."""
 
     def same(_: Record, last: Attempt) -> bool:
         # After the last attempt, or with `dead`, the job is dead; if cancellation was requested, cancelled. The error

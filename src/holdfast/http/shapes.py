@@ -535,7 +535,7 @@ class Fail(Body):
     token: Token
     error: Annotated[str, Meta(min_length=1)]
     retry_in: Seconds | None = None
-    """Delay of the retry, instead of the job's back-off."""
+    """Delay of the retry, instead of the job's backoff."""
     dead: bool = False
     """Do not retry: the job is dead."""
 

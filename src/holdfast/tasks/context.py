@@ -54,7 +54,7 @@ class GrowingFlows(Protocol):
 
 
 class Retry(Exception):
-    """Raised by a task: this attempt failed, try again (after `after` seconds, else after the usual back-off)."""
+    """Raised by a task: this attempt failed, try again (after `after` seconds, else after the usual backoff)."""
 
     def __init__(self, reason: str = "the task asked for a retry", *, after: float | timedelta | None = None) -> None:
         super().__init__(reason)

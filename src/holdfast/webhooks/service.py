@@ -1,6 +1,6 @@
 """Webhooks: their records in the store, and the feed that enqueues a delivery for each matching end of a job.
 
-A delivery is a job (task `holdfast.webhook`, queue `webhooks`), retried with back-off and dead after its last attempt.
+A delivery is a job (task `holdfast.webhook`, queue `webhooks`), retried with backoff and dead after its last attempt.
 The process that settles a job enqueues its deliveries after the store has written the end. If that process crashes
 between the two writes, no delivery is made. An enqueued delivery is sent at least once.
 """

@@ -1,6 +1,6 @@
 """The supervisor: keeps worker processes running and sends heartbeats for those that are alive.
 
-1. Starts `count` worker processes and replaces crashed ones, with back-off if they crash soon after their start; not
+1. Starts `count` worker processes and replaces crashed ones, with backoff if they crash soon after their start; not
    those that an operator has stopped or drained.
 2. Recovers the claims of a crashed worker at once, fenced, after the last process of its jobs has ended.
 3. Sends heartbeats for its live workers from its own process, so that a job that holds the GIL keeps its lease; kills

@@ -90,7 +90,7 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
         delay = None if delay is None else checked_seconds(delay, "the delay from a retry rule")
     except Exception as broken:
         logger.exception(
-            "job %s: the retry rule of task %r raised an exception; the default back-off applies",
+            "job %s: the retry rule of task %r raised an exception; the default backoff applies",
             record.id,
             record.task,
         )
