@@ -258,7 +258,7 @@ async def test_an_async_connection_to_another_file_is_refused(pair, tmp_path, sh
 @pytest.mark.parametrize("pair", pairs("SQLite", is_async=True))
 async def test_blocking_code_cannot_use_an_async_connection(pair, url, ship):
     async with pair.open(url) as mine:
-        with pytest.raises(ConfigError, match="needs its event loop: use `await task"):
+        with pytest.raises(ConfigError, match="cannot be used in blocking code: use `await task"):
             await asyncio.to_thread(ship.using(connection=mine.connection).sync.enqueue, 1)
         await mine.commit()
     with by_sqlite3(url) as mine:

@@ -191,7 +191,7 @@ async def test_a_closed_connection_is_refused(server, ship):
 @pytest.mark.parametrize("name", ASYNC)
 async def test_blocking_code_cannot_use_an_async_connection(name, server, ship):
     async with ASYNC[name](server.url) as mine:
-        with pytest.raises(ConfigError, match="needs its event loop: use `await task"):
+        with pytest.raises(ConfigError, match="cannot be used in blocking code: use `await task"):
             await asyncio.to_thread(ship.using(connection=mine.connection, key=name).sync.enqueue, 1)
         kept = await ship.using(connection=mine.connection, key=name).enqueue(2)
         await mine.commit()

@@ -41,7 +41,7 @@ class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reset_count: int
     run_at: int
     suspended: bool = False
-    """It waited for a signal or a timer within its run."""
+    """It slept or waited for a signal within its run."""
 
 
 def version_of(record: Record) -> Version | None:

@@ -86,8 +86,8 @@ async def unwrap(connection: Any, accepted: Accepted) -> tuple[Kind, Any]:
         return await unwrap(_of_django(connection), accepted)
     if kind.is_async and not _loop_runs():
         raise ConfigError(
-            f"{_named(connection)} as connection= needs its event loop: use `await task.using(connection=…)"
-            ".enqueue(…)`, or pass a blocking connection to `task.sync`"
+            f"connection= is {_named(connection)}, which is async and cannot be used in blocking code: use"
+            " `await task.using(connection=…).enqueue(…)`, or pass a blocking connection to `task.sync`"
         )
     if kind.is_session:
         connection = await _of_session(kind, connection)

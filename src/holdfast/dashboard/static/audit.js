@@ -15,7 +15,7 @@ const EXCLUDED = {
   running: "were running, and were asked to stop",
   flow: "belong to flows",
   result: "had succeeded, and their results were dropped",
-  woken: "waited for a signal or a timer, and were woken",
+  woken: "slept or waited for a signal, and were woken",
   unlisted: "are not listed in the entry",
 };
 const BAD = new Set(["failed", "interrupted", "unknown"]);
