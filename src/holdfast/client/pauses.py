@@ -214,7 +214,7 @@ class TaskPauses:
             freed = await self._free(pause)
         except HoldfastError as error:
             logger.warning(
-                "task %s is resumed; its blocked jobs were not released, workers will release them: %s",
+                "task %s is resumed; its blocked jobs were not released yet; workers will release them: %s",
                 pause.name,
                 error,
             )

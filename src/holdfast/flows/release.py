@@ -73,7 +73,7 @@ class Release:
             await self.free(ids)
         except Exception as error:  # noqa: BLE001  # a driver may raise anything; the pending work is written
             logger.warning(
-                "the jobs that wait for job %s could not be released now, a worker will release them: %s: %s",
+                "the jobs that wait for job %s could not be released now; a worker will release them: %s: %s",
                 ids[0],
                 type(error).__name__,
                 error,

@@ -260,7 +260,7 @@ class Schedules:
             if (kept.name, version) not in _left:
                 _left.add((kept.name, version))
                 logger.warning(
-                    "schedule %s: the server refuses its runs from this worker, another worker must enqueue them: %s",
+                    "schedule %s: the server refuses its runs from this worker; another worker must enqueue them: %s",
                     kept.name,
                     error,
                 )
