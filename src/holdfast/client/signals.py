@@ -105,7 +105,9 @@ async def send(session: Session, name: str, value: Any) -> int:
             await store.put_record(kind_of(name), str(before), None, kept.version)
             await store.put_record(kind_of_hour(str(before // HOUR)), f"{before}:{name}", None)
     except (StoreUnavailable, OutcomeUnknown) as error:
-        logger.info("signal %s was sent; its earlier values were not removed yet; workers will remove them: %s", name, error)
+        logger.info(
+            "signal %s was sent; its earlier values were not removed yet; workers will remove them: %s", name, error
+        )
     return woken
 
 
