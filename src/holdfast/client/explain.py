@@ -100,7 +100,7 @@ def why(
     elif state == State.RUNNING:
         reason = _held(record, holders)
         if record.cancel:
-            details.append("its cancellation was requested; its worker gets the request with its next heartbeat or before")
+            details.append("its cancellation was requested; its worker gets the request by its next heartbeat")
     elif record.limit_key is not None and record.waiting_for == Waiting("limit", record.limit_key.name):
         reason, details = _waits_for_limit_key(record.limit_key, busy)
         details += _obstacles(record, holders, pauses, (), paused)
