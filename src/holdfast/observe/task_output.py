@@ -153,6 +153,10 @@ class _Stream:
         return getattr(self.stream, name)
 
 
+def _captures(stream: object) -> bool:
+    return isinstance(stream, _Stream) and stream.active
+
+
 def _handling_a_record() -> bool:
     """Whether a handler of `logging` writes here: its record was sent when it was made."""
     # The only way to know the callers.
@@ -190,8 +194,8 @@ class _Capture:
         """Put a proxy in place of each stream that has none, also if other code has replaced one of another worker."""
         self._users += 1
         for name, level in (("stdout", logging.INFO), ("stderr", logging.WARNING)):
-            stream: Any = getattr(sys, name)
-            if stream is not None and not (isinstance(stream, _Stream) and stream.active):
+            stream = getattr(sys, name)
+            if stream is not None and not _captures(stream):
                 proxy = _Stream(stream, level)
                 self._streams.append((name, proxy))
                 setattr(sys, name, proxy)
