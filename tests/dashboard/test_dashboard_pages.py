@@ -77,8 +77,8 @@ def test_axis_labels_are_round_and_not_clipped_and_times_have_both_zones(lab, ma
         expect(page.get_by_role("img", name=re.compile(f"Throughput, last {label}"))).to_be_visible()
         labels = page.evaluate(LABELS)
         assert all(inside for _, inside in labels), labels
-        times = [text for text, _ in labels if ":" in text]
-        assert len(times) > 7
+        assert sum(bool(text) for text, _ in labels) > 7
+        times = [text for text, _ in labels if ":" in text]  # midnight has a date
         assert {int(text[3:]) for text in times} <= set(minutes), times
     id = lab.enqueue("resize_image", "a.raw", 1, at=datetime(2031, 5, 4, 20, 30, tzinfo=UTC))
     look(page, lab, f"#/jobs/{id}")
