@@ -28,7 +28,7 @@ LOOK = """() => [
 ]"""
 FOUND = {
     "heartbeat": "operate/workers/",
-    "visibility timeout": "reference/glossary/",
+    "visibility timeout": "operate/workers/",
     "countdown": "(guides/scheduling|reference/glossary)/",  # both rank alike, and the glossary links to the guide
     "eta": "guides/scheduling/",
     "dead letter": "operate/dead-letters/",

@@ -77,8 +77,8 @@ def test_axis_labels_are_round_and_not_clipped_and_times_have_both_zones(lab, ma
         expect(page.get_by_role("img", name=re.compile(f"Throughput, last {label}"))).to_be_visible()
         labels = page.evaluate(LABELS)
         assert all(inside for _, inside in labels), labels
-        times = [text for text, _ in labels if ":" in text]
-        assert len(times) > 7
+        assert sum(bool(text) for text, _ in labels) > 7
+        times = [text for text, _ in labels if ":" in text]  # midnight has a date
         assert {int(text[3:]) for text in times} <= set(minutes), times
     id = lab.enqueue("resize_image", "a.raw", 1, at=datetime(2031, 5, 4, 20, 30, tzinfo=UTC))
     look(page, lab, f"#/jobs/{id}")
@@ -228,7 +228,7 @@ def test_a_job_page_shows_the_timeline_and_retries(lab, page):
     look(page, lab, f"#/jobs/{id}")
     expect(page.locator("h1")).to_have_text("Job not found")
     page.goto("about:blank")  # else it may ask again
-    page.complaints.clear()  # the browser logs the 404
+    page.tolerate("status of 404")  # the browser logs the 404
 
 
 def test_the_link_of_a_job_is_copied(lab, make_page):
@@ -443,8 +443,7 @@ def test_login_and_no_actions_without_the_role(lab, make_page):
     expect(page.get_by_role("button", name="Retry all")).to_have_count(0)
     look(page, lab, "#/dead")
     expect(page.get_by_role("button", name="Retry all")).to_be_visible()
-    logged = ("401", "403")  # the browser logs these responses
-    page.complaints[:] = [one for one in page.complaints if not any(status in one for status in logged)]
+    page.tolerate("status of 401", "status of 403")  # the browser logs these responses
 
 
 def test_a_lost_connection_is_shown_and_recovered(lab, page, make_lab, store_url):
@@ -460,7 +459,7 @@ def test_a_lost_connection_is_shown_and_recovered(lab, page, make_lab, store_url
     page.get_by_role("button", name="Retry now").click()
     expect(banner).to_have_count(0)
     expect(page.locator(".tiles").first.locator("a", has_text="queued").locator("b")).to_have_text("1")
-    page.complaints[:] = [one for one in page.complaints if "ERR_INTERNET_DISCONNECTED" not in one]
+    page.tolerate("ERR_INTERNET_DISCONNECTED")
 
 
 def test_light_dark_and_back(lab, page):

@@ -15,6 +15,7 @@ import pytest
 from holdfast.core.job import LimitKey
 from holdfast.core.operations import Where
 from holdfast.core.waiting import Waiting
+from holdfast.store import checked_pages
 from holdfast.store.postgres import observe
 from holdfast.store.postgres import sql as statements
 from holdfast.store.postgres.call import Call
@@ -186,8 +187,8 @@ async def test_what_waits_is_found_by_its_index(store, sql, schema, analyzed):
 
 
 async def test_a_page_that_no_index_gives_stops_and_says_how_many_jobs_it_has_checked(monkeypatch, store):
-    monkeypatch.setattr(observe, "FIRST_LOOK", 100)
-    monkeypatch.setattr(observe, "LOOK", 2000)
+    monkeypatch.setattr(checked_pages, "FIRST_CHECKED", 100)
+    monkeypatch.setattr(checked_pages, "MAX_CHECKED", 2000)
     await insert(store, *(new_job(queue="old", task="rare") for _ in range(3)))
     for _ in range(5):
         await insert(store, *(new_job(queue="new") for _ in range(1000)))

@@ -9,6 +9,7 @@ from holdfast import Holdfast
 from holdfast.core.clock import SystemClock
 from holdfast.core.operations import Where
 from holdfast.core.waiting import Waiting
+from holdfast.store import checked_pages
 from holdfast.store.protocol import Batch
 from holdfast.store.sqlite import observe, sql
 from holdfast.store.sqlite.step import Step
@@ -161,8 +162,8 @@ def finding(connection, where):
 
 
 async def test_a_page_that_no_index_gives_stops_and_says_how_many_jobs_it_has_checked(monkeypatch, store):
-    monkeypatch.setattr(observe, "FIRST_LOOK", 100)
-    monkeypatch.setattr(observe, "LOOK", 2000)
+    monkeypatch.setattr(checked_pages, "FIRST_CHECKED", 100)
+    monkeypatch.setattr(checked_pages, "MAX_CHECKED", 2000)
     await store.write(Batch(inserts=[new_job(queue="old", task="rare") for _ in range(3)]))
     await store.write(Batch(inserts=[new_job(queue="new") for _ in range(5000)]))
     for where in (Where(queue="old"), Where(task="rare"), Where(states=("queued",), task="rare")):

@@ -221,7 +221,7 @@ class Served:
         self.calls, self.ended, self.stores, self.errors = 0, 0, set(), list(errors)
         self.held, self.released = held, asyncio.Event()
 
-    async def __call__(self, store):
+    async def __call__(self, store, _reply):
         self.calls += 1
         self.stores.add(store)
         if self.held:
@@ -311,7 +311,7 @@ async def test_the_store_is_closed_after_a_request_that_was_cancelled_has_ended(
     store, reported, at_end = Failing(), Reported(), []
     began = threading.Event()
 
-    async def serve(_):
+    async def serve(_store, _reply):
         began.set()
         try:
             await asyncio.Event().wait()
@@ -343,7 +343,7 @@ async def test_a_new_description_is_stored_after_a_heartbeat_that_is_under_way_w
             stored.append(holders[0].state)
             return await super().heartbeat(holders)
 
-    async def serve(_):
+    async def serve(_store, _reply):
         if served.is_set():
             return
         one.soon()

@@ -311,6 +311,42 @@ async def test_workers_that_overlap_capture_until_the_last_one_stops(app, make_a
     assert sys.stdout is stream
 
 
+@pytest.mark.parametrize("wraps", [False, True], ids=["replaced", "wrapped"])
+async def test_a_worker_captures_although_an_older_one_has_other_streams(app, monkeypatch, wraps):
+    class Wrapped(io.StringIO):
+        def write(self, text):
+            return before.write(text)
+
+    @app.task
+    async def speak() -> None:
+        print("spoken")
+
+    async with working(Holdfast("memory://")) as older:
+        await eventually(lambda: older.holder)
+        before = sys.stdout
+        monkeypatch.setattr(sys, "stdout", mine := Wrapped() if wraps else io.StringIO())
+        handle = await speak.enqueue()
+        await work_off(app)
+        assert sys.stdout is not mine, "the proxies stay until the last worker stops"
+    assert await texts(handle) == ["spoken"]
+    assert (sys.stdout, mine.getvalue()) == (mine, "" if wraps else "spoken\n")
+
+
+async def test_a_stream_that_is_kept_after_its_worker_captures_for_the_next(app, monkeypatch):
+    @app.task
+    async def speak() -> None:
+        print("spoken")
+
+    async with working(Holdfast("memory://")) as first:
+        await eventually(lambda: first.holder)
+        kept = sys.stdout
+    monkeypatch.setattr(sys, "stdout", kept)
+    handle = await speak.enqueue()
+    await work_off(app)
+    assert await texts(handle) == ["spoken"]
+    assert sys.stdout is kept
+
+
 async def test_a_blocking_program_reads_the_lines(app):
     @app.task
     async def speak() -> None:

@@ -136,7 +136,11 @@ class _Stream:
         if log is None or not self.active:
             return self.stream.write(text)
         if log.tee:
-            self.stream.write(text)
+            outer = current.set(None)  # the stream may write to an older proxy
+            try:
+                self.stream.write(text)
+            finally:
+                current.reset(outer)
         if not _handling_a_record():
             _add_text(log, self.level, text)
         return len(text)
@@ -147,6 +151,10 @@ class _Stream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+def _captures(stream: object) -> bool:
+    return isinstance(stream, _Stream) and stream.active
 
 
 def _handling_a_record() -> bool:
@@ -179,34 +187,37 @@ class _Capture:
 
     def __init__(self) -> None:
         self._users = 0
-        self._streams: dict[str, _Stream] = {}
+        self._streams: list[tuple[str, _Stream]] = []
         self._factory: _Factory | None = None
 
     def start(self) -> None:
+        """Put a proxy in place of each stream that has none, also if other code has replaced one of another worker."""
         self._users += 1
-        if self._users > 1:
-            return
         for name, level in (("stdout", logging.INFO), ("stderr", logging.WARNING)):
-            if (stream := getattr(sys, name)) is not None:
-                self._streams[name] = _Stream(stream, level)
-                setattr(sys, name, self._streams[name])
-        self._factory = _Factory(logging.getLogRecordFactory())
-        logging.setLogRecordFactory(self._factory)
+            stream = getattr(sys, name)
+            if stream is not None and not _captures(stream):
+                proxy = _Stream(stream, level)
+                self._streams.append((name, proxy))
+                setattr(sys, name, proxy)
+        if self._factory is None:
+            self._factory = _Factory(logging.getLogRecordFactory())
+            logging.setLogRecordFactory(self._factory)
 
     def stop(self) -> None:
         """What other code has put in place of a proxy, or keeps one, stays as it is."""
         self._users = max(0, self._users - 1)
         if self._users:
             return
-        for name, proxy in self._streams.items():
+        for name, proxy in reversed(self._streams):
             proxy.active = False
             if getattr(sys, name) is proxy:
                 setattr(sys, name, proxy.stream)
-        self._streams = {}
+        self._streams = []
         if (factory := self._factory) is not None:
             factory.active = False
             if logging.getLogRecordFactory() is factory:
                 logging.setLogRecordFactory(factory.make)
+            self._factory = None
 
     def forked(self) -> None:
         """A child process runs no job of its parent."""

@@ -9,8 +9,6 @@ from ...core.job import TERMINAL
 from ...core.operations import Where
 from . import sql
 
-FIRST_LOOK, LOOK = 1000, 50_000
-"""Jobs that are checked at first for one page that no index gives, and at most."""
 _ENDS = frozenset(state.value for state in TERMINAL)
 _INDEXED = frozenset({"running", "scheduled", "failed"})
 """States with an index of their own."""

@@ -13,6 +13,7 @@ from ...core.clock import MICROS
 from ...core.errors import HoldfastError, StoreUnavailable
 from ...core.job import NewJob, Record
 from ..blocking import BlockingConnection, NoAnswer
+from ..checked_pages import next_span
 from ..json_columns import to_json
 from ..protocol import Answers, Batch, Finding, Listener, Versioned, record_topic, records_of
 from . import bound, doctor, observe, round_trips, schema, sql, transitions, trouble
@@ -369,22 +370,21 @@ class PostgresStore:
     async def find(self, where: ops.Where, cursor: str | None, limit: int) -> ops.Found:
         rows: list[Any] = []
         before: int | None = None if cursor is None else int(cursor)
-        looked, size = 0, observe.FIRST_LOOK
-        while True:
+        checked = 0
+        while size := next_span(checked):
             last: int | None = None
             if observe.checks_each_job(where):
                 statement, values = observe.last_of(where, before, size)
                 last = next((seq for (seq,) in await self._fetch(statement, *values)), None)
             statement, values = observe.page(where, before, last, limit + 1 - len(rows))
             rows += await self._fetch(statement, *values)
-            before, looked = last, looked + size
-            if last is None or looked >= observe.LOOK or len(rows) > limit:
+            before, checked = last, checked + size
+            if last is None or len(rows) > limit:
                 break
-            size = min(9 * looked, observe.LOOK - looked)
         found = [record(row) for row in rows[:limit]]
         if len(rows) > limit:
             return ops.Found(found, str(rows[limit - 1][0]))
-        return ops.Found(found, None) if before is None else ops.Found(found, str(before), looked)
+        return ops.Found(found, None) if before is None else ops.Found(found, str(before), checked)
 
     async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
         if not keys:

@@ -8,6 +8,7 @@ from typing import Any
 from ...core import waiting
 from ...core.job import Record, State
 from ...core.operations import Found, QueueStats, Where
+from ..checked_pages import next_span
 from ..protocol import CONTROL, Versioned, record_topic
 from . import sql
 from .rows import record, row_of, text_of
@@ -17,8 +18,6 @@ _UNSUCCESSFUL = frozenset({State.DEAD.value, State.CANCELLED.value})
 _DUE = frozenset({State.SCHEDULED.value, State.FAILED.value})
 _NEWEST_FIRST = ("", "holdfast_unsuccessful", "holdfast_waiting_for")
 """Indexes that give the jobs in the order of a page."""
-FIRST_LOOK, LOOK = 1000, 100_000
-"""Jobs that are checked at first for one page, and at most."""
 
 Condition = tuple[Any, ...]
 """An SQL condition, and its values."""
@@ -35,27 +34,26 @@ def key_owners(step: Step, keys: Sequence[str]) -> list[str | None]:
 
 
 def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
-    """A page. It ends early after LOOK jobs for each of which conditions were checked that no index answers."""
+    """A page. It ends early after MAX_CHECKED jobs of which each was checked for conditions that no index answers."""
     index, known, checked = _conditions(where)
     rows: list[Any] = []
-    before, looked, size = cursor, 0, FIRST_LOOK
+    before, checked_jobs = cursor, 0
     try:
-        while True:
+        while size := next_span(checked_jobs):
             bounds: list[Condition] = [] if before is None else [("seq < ?", int(before))]
             last = _last(step, index, [*known, *bounds], size) if checked and index in _NEWEST_FIRST else None
             if last is not None:
                 bounds.append(("seq >= ?", last))
             rows += _rows(step, index, [*known, *bounds, *checked], limit + 1 - len(rows))
-            before, looked = last, looked + size
-            if last is None or looked >= LOOK or len(rows) > limit:
+            before, checked_jobs = last, checked_jobs + size
+            if last is None or len(rows) > limit:
                 break
-            size = min(9 * looked, LOOK - looked)
     except UnicodeEncodeError:
         return Found([], None)  # text that cannot be stored matches nothing
     found = [record(row) for row in rows[:limit]]
     if len(rows) > limit:
         return Found(found, str(rows[limit - 1][0]))
-    return Found(found, None) if before is None else Found(found, str(before), looked)
+    return Found(found, None) if before is None else Found(found, str(before), checked_jobs)
 
 
 def _conditions(where: Where) -> tuple[str, list[Condition], list[Condition]]:

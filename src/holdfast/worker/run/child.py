@@ -57,7 +57,7 @@ from .line import (
     next_frame,
 )
 
-FLUSH_TIMEOUT = 1.0
+NOTES_TIMEOUT = 1.0
 """Seconds to send the last messages of a job that was interrupted."""
 
 
@@ -133,7 +133,7 @@ class Line:
 
     def flush(self) -> None:
         """Return when all messages are sent; none follows."""
-        asyncio.run_coroutine_threadsafe(self._writer.drain(), self.loop).result(FLUSH_TIMEOUT)
+        asyncio.run_coroutine_threadsafe(self._writer.drain(), self.loop).result(NOTES_TIMEOUT)
 
 
 def _settle(waiter: asyncio.Future[bool], answer: Answer) -> None:
