@@ -81,7 +81,7 @@ KINDS: dict[str, Kind] = {
         logging.INFO, "a worker of this process started", ("store", "version", "tasks", "queues", "slots")
     ),
     "worker_stopped": Kind(logging.INFO, "a worker of this process stopped"),
-    "operator_action": Kind(logging.INFO, "an operator action of this process has ended; the audit log has it too"),
+    "operator_action": Kind(logging.INFO, "an operator action of this process has ended"),
     "http_request": Kind(logging.DEBUG, "a request was answered"),
 }
 
