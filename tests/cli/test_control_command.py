@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+from holdfast.app import parts_of
+from holdfast.core.operations import Holder
 from holdfast.store.protocol import CONTROL, CONTROL_REPLY
 
 APP = """
@@ -89,24 +91,24 @@ def test_a_killed_worker_leaves_no_request_and_is_replaced(terminal):
     terminal.until(lambda: records() == {CONTROL: {}, CONTROL_REPLY: {}}, 120)
 
 
-async def _records(store):
-    from holdfast.app import parts_of
-
+async def _on_store(store, work):
     session = await parts_of(store._of).runtime.opened()
-    return await session.store.records([CONTROL, CONTROL_REPLY])
+    return await work(session.store)
+
+
+async def _records(store):
+    return await _on_store(store, lambda engine: engine.records([CONTROL, CONTROL_REPLY]))
 
 
 def test_a_worker_that_dies_before_it_answers_is_reported(terminal):
-    front = terminal.start("worker", "start", "--foreground", "--lease", "1")
-    [one] = terminal.until(terminal.workers)
-    os.kill(one["pid"], signal.SIGSTOP)
-    front.send_signal(signal.SIGSTOP)  # nobody recovers or replaces it
-    said = terminal("worker", "drain", one["id"], "--timeout", "3", code=1)
-    assert f"worker {one['id']} ended before it answered; nothing was changed" in said
-    front.send_signal(signal.SIGCONT)
-    os.kill(one["pid"], signal.SIGCONT)
-    front.terminate()
-    front.wait(60)
+    """The test is the worker: it leaves when the request has arrived."""
+    store, silent = terminal.store, Holder(id="silent", lease=600.0, kind="worker")
+    store._run(_on_store, store, lambda engine: engine.heartbeat([silent]))
+    request = terminal.start("worker", "drain", "silent", "--timeout", "6")
+    terminal.until(lambda: store._run(_records, store)[CONTROL])
+    store._run(_on_store, store, lambda engine: engine.leave(["silent"]))
+    assert request.wait(60) == 1
+    assert "worker silent ended before it answered; nothing was changed" in terminal.log()
 
 
 @pytest.mark.extended  # the supervisor waits for 20 s
