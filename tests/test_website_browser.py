@@ -26,6 +26,12 @@ LOOK = """() => [
   document.querySelectorAll("h1").length,
   [...document.querySelectorAll("article img")].filter((image) => !image.complete || !image.naturalWidth).length,
 ]"""
+RAW = """() => {
+  const article = document.querySelector("article").cloneNode(true);
+  article.querySelectorAll("pre, code").forEach((code) => code.remove());
+  return article.textContent.match(/\\]\\([^)]*\\)/)?.[0] ?? null;
+}"""
+"""A link in Markdown that the page shows as text; nothing if there is none."""
 FOUND = {
     "heartbeat": "operate/workers/",
     "visibility timeout": "operate/workers/",
@@ -146,7 +152,20 @@ def test_every_page_opens_and_fits_on_a_phone_and_a_desktop(make_page, address, 
             overflow, headings, broken = page.evaluate(LOOK)
             if overflow > 0 or headings != 1 or broken:
                 wrong.append(f"{path}, {width}: {overflow} pixels too wide, {headings} h1, {broken} pictures missing")
+        if (raw := page.evaluate(RAW)) is not None:
+            wrong.append(f"{path} shows Markdown: {raw}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_readme_has_a_screen_and_a_half_before_its_details(make_page, address):
+    page = make_page(DESKTOP)
+    page.goto(address)
+    first, *others = page.locator("article details").all()
+    top, bottom = page.locator("article h1").bounding_box()["y"], first.bounding_box()["y"]
+    assert bottom - top <= 1.5 * 1080
+    for details in (first, *others):
+        details.locator("summary").click()
+        expect(details.locator("table a, ul a").first).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [PHONE, DESKTOP], ids=["phone", "desktop"])
