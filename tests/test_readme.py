@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from bench import charts, comparison, report, summary
+from bench import bucket, charts, comparison, http, report, summary
 from tools import picture
 from tools.readme import absolute
 
@@ -92,6 +92,21 @@ def test_a_cited_run_fills_the_columns_of_its_queues(tmp_path):
         changed, ("[2.50 ms](bench/README.md#redis)", "[1,234](bench/README.md#redis)"), strict=True
     ):
         assert [index for index, text in enumerate(new.split("|")[2:]) if text == cell] == [1, 6]
+
+
+def test_cited_runs_of_a_bucket_and_of_http_have_a_rate_of_workers_and_a_latency(tmp_path):
+    for store, scenarios in {"bucket": (bucket.RUN_ONE, bucket.P50), "http": (http.RUN_ONE, http.P50)}.items():
+        figures = [
+            {"scenario": scenario, "who": "Holdfast", "unit": unit, "values": [value]}
+            for scenario, unit, value in zip(scenarios, ("jobs/s", "ms"), (1234.0, 2.5), strict=True)
+        ]
+        run = {"date": "2026-11-19 12:00", "figures": figures}
+        (tmp_path / f"cited-{store}.json").write_text(json.dumps(run))
+    _, _, *rows = summary.text(tmp_path).splitlines()
+    assert rows == [
+        "|[a folder](bench/README.md#bucket), 2026-11-19|1,234|||2.50 ms||",
+        "|[HTTP, on SQLite](bench/README.md#http), 2026-11-19|1,234|||2.50 ms||",
+    ]
 
 
 def test_links_of_a_distribution_are_absolute_and_lead_to_files():

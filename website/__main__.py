@@ -51,8 +51,8 @@ def all_pages() -> tuple[dict[str, str], Links]:
 def for_zensical(text: str) -> str:
     """What GitHub and Zensical read differently.
 
-    In the code of a table, GitHub needs a backslash before a bar; Zensical would show it. In HTML, GitHub reads Markdown
-    after an empty line; Zensical only where the element says so.
+    In the code of a table, GitHub needs a backslash before a bar; Zensical would show it. In HTML, GitHub reads
+    Markdown after an empty line; Zensical only where the element says so.
     """
     rows = re.compile(r"^\|.*$", re.MULTILINE)
     text = rows.sub(lambda row: re.sub(r"`[^`]+`", lambda code: code[0].replace("\\|", "|"), row[0]), text)
