@@ -75,6 +75,19 @@ def test_a_figure_of_the_comparison_is_in_a_run(name):
             assert cell == NOWHERE or re.search(r"\(bench/README.md#(redis|postgres)\)$", cell), cell
 
 
+def test_the_cells_about_kill_9_are_those_that_were_measured():
+    head, _, row, *_ = compared()
+    measured = report.README.read_text(encoding="utf-8").partition("## Other queues\n")[2]
+    lines = [line.strip("| ").split(" | ") for line in measured.splitlines() if line.startswith("|")]
+    cited = {name: cell for name, cell in zip(head, row, strict=True) if "#other-queues" in cell}
+    assert len(cited) == 7
+    for name, cell in cited.items():
+        ends = [line[-1] for line in lines if line[0].split()[0] == name.split()[0]]
+        assert ends, name
+        for end in ends:
+            assert end.startswith("lost") if "lost" in cell else "none run again within 150 s" in end, (name, cell, end)
+
+
 def test_a_cited_run_fills_the_columns_of_its_queues(tmp_path):
     figures = [
         {"scenario": scenario, "who": who, "unit": unit, "values": [value]}
