@@ -8,13 +8,15 @@ import http.server
 import re
 import subprocess
 import threading
+import tomllib
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import expect
 
 from support import browser as browsers
-from website.pages import ROOT, navigation
+from website.pages import NAVIGATION, ROOT, navigation
 
 pytestmark = pytest.mark.extended
 SITE = ROOT / "build" / "site"
@@ -201,3 +203,15 @@ def test_each_page_is_there_as_markdown_too(site):
         assert (folder / link).resolve() == site / page
         assert (site / page).read_text(encoding="utf-8").startswith("# ")
     assert "](guides/tasks.md): " in (site / "llms.txt").read_text(encoding="utf-8")
+
+
+def test_the_page_for_what_is_not_there_and_the_sitemap_have_the_published_address(site):
+    """GitHub shows 404.html at any depth, so its links begin at the address of the site."""
+    address = tomllib.loads(NAVIGATION.read_text(encoding="utf-8"))["project"]["site_url"]
+    path = urlsplit(address).path
+    links = re.findall(r'(?:href|src)="(/[^"]*)"', (site / "404.html").read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not link.startswith(path)] == []
+    sitemap = (site / "sitemap.xml").read_text(encoding="utf-8")
+    pages = [page for section in navigation().values() for page in section]
+    assert [page for page in pages if f"<loc>{address}{path_of(page)}</loc>" not in sitemap] == []
