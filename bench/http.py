@@ -1,26 +1,34 @@
-"""The HTTP run: submissions to `holdfast serve` on SQLite, beside a bare Starlette hello-world on the same server."""
+"""The HTTP run, on SQLite: submissions, beside a bare Starlette hello-world on the same server, and remote workers."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from . import rows
+from .contender import Contender
 from .environment import own_versions
 from .measure import Figures
 from .process import Child
+from .rows import DEFAULT_ASYNC, DEFAULT_PLAIN, HOLDFAST
 from .scale import Scale
-from .scenario import Scenario
+from .scenario import Scenario, Values
 from .targets import Verdict
 
-HOLDFAST, HELLO = "Holdfast", "Starlette hello-world"
+HELLO = "Starlette hello-world"
 DURABILITY = {
-    HOLDFAST: "POST /v1/jobs with a key each, on SQLite: WAL, synchronous=FULL (its default); 201 means on disk",
+    HOLDFAST: "POST /v1/jobs with a key each, on SQLite: WAL, synchronous=FULL (its default); 201 means on disk. "
+    "Workers have the server as their store",
     HELLO: "nothing is stored",
 }
 CONNECTIONS = (16, 1)
 BATCHES = "jobs in batches of 1,000, 2 connections"
+RUN_ONE = "run, one remote worker process"
+P50, P99 = "idle latency, median", "idle latency, 99 %"
+CONCURRENCY = 100
 
 
 def name(connections: int) -> str:
@@ -46,13 +54,39 @@ class Http:
                 },
             )
             for connections in CONNECTIONS
-        ] + [Scenario(BATCHES, "jobs/s", {HOLDFAST: self._rate("batch", max(4, scale.grouped // 1000), 2)})]
+        ] + [
+            Scenario(BATCHES, "jobs/s", {HOLDFAST: self._rate("batch", max(4, scale.grouped // 1000), 2)}),
+            Scenario(
+                RUN_ONE,
+                "jobs/s",
+                {
+                    HOLDFAST: lambda folder: self._run(folder, scale.run // 5),
+                    **{
+                        who: lambda folder, who=who: self._at_defaults(folder, who, scale.run // 5)
+                        for who in (DEFAULT_PLAIN, DEFAULT_ASYNC)
+                    },
+                },
+            ),
+            Scenario("idle latency", "ms", {HOLDFAST: lambda folder: self._latency(folder, scale.latency)}),
+        ]
+
+    def _run(self, folder: Path, jobs: int) -> float:
+        with _served(folder) as remote:
+            remote.fill(folder, count=jobs)
+            return remote.run_rate(folder, 1, jobs, do="work", concurrency=CONCURRENCY)
+
+    def _at_defaults(self, folder: Path, who: str, jobs: int) -> float | Values:
+        with _served(folder) as remote:
+            return rows.at_defaults(remote, jobs)[who](folder)
+
+    def _latency(self, folder: Path, count: int) -> Values:
+        with _served(folder) as remote:
+            median, worst = remote.latencies(folder, count, concurrency=CONCURRENCY)
+        return {f"{P50}, ms": median, f"{P99}, ms": worst}
 
     def _rate(self, what: str, count: int, connections: int) -> Callable[[Path], float]:
         def measure(folder: Path) -> float:
-            env = {"HOLDFAST_URL": f"sqlite:///{folder / 'jobs.db'}"}
-            served = "hello" if what == "hello" else "holdfast"
-            with Child([sys.executable, "-m", "bench.http_server", json.dumps({"do": served})], env) as server:
+            with _server(folder, "hello" if what == "hello" else "holdfast") as server:
                 request = {"do": "load", "port": server.receive()["port"], "what": what, "count": count}
                 words = json.dumps({**request, "connections": connections})
                 with Child([sys.executable, "-m", "bench.http_load", words], {}) as client:
@@ -62,6 +96,19 @@ class Http:
                     return answer["jobs"] / answer["seconds"]
 
         return measure
+
+
+def _server(folder: Path, what: str) -> Child:
+    env = {"HOLDFAST_URL": f"sqlite:///{folder / 'jobs.db'}"}
+    return Child([sys.executable, "-m", "bench.http_server", json.dumps({"do": what})], env)
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[Contender]:
+    """Programs and workers whose store is a server."""
+    with _server(folder, "holdfast") as server:
+        url = f"http://127.0.0.1:{server.receive()['port']}"
+        yield Contender(sys.executable, "bench.holdfast_side", lambda _: {"HOLDFAST_URL": url})
 
 
 def judge_http(figures: Figures) -> list[Verdict]:

@@ -72,10 +72,18 @@ def test_classifiers_and_urls_are_valid():
     assert set(PROJECT["classifiers"]) <= classifiers
     assert len(set(PROJECT["classifiers"])) == len(PROJECT["classifiers"])
     home = PROJECT["urls"]["Homepage"]
-    assert all(url.startswith(home) for url in PROJECT["urls"].values())
+    owner, name = home.removeprefix("https://github.com/").split("/")
+    assert PROJECT["urls"]["Documentation"] == f"https://{owner}.github.io/{name}/"
+    assert all(url.startswith(home) for what, url in PROJECT["urls"].items() if what != "Documentation")
     for file in ("CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md", ".github/ISSUE_TEMPLATE/config.yml"):
         for url in re.findall(r"https://github\.com/[\w-]+/[\w-]+", (ROOT / file).read_text()):
             assert url == home, file
+
+
+def test_the_site_knows_the_address_at_which_it_is_published():
+    site = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["site_url"]
+    assert site == PROJECT["urls"]["Documentation"]
+    assert f"]({site})" in (ROOT / "README.md").read_text()
 
 
 def test_the_version_is_the_same_everywhere_and_has_a_dated_section():

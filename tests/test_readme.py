@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from bench import charts, comparison, report, summary
+from bench import bucket, charts, comparison, http, report, summary
 from tools import picture
 from tools.readme import absolute
 
@@ -75,6 +75,19 @@ def test_a_figure_of_the_comparison_is_in_a_run(name):
             assert cell == NOWHERE or re.search(r"\(bench/README.md#(redis|postgres)\)$", cell), cell
 
 
+def test_the_cells_about_kill_9_are_those_that_were_measured():
+    head, _, row, *_ = compared()
+    measured = report.README.read_text(encoding="utf-8").partition("## Other queues\n")[2]
+    lines = [line.strip("| ").split(" | ") for line in measured.splitlines() if line.startswith("|")]
+    cited = {name: cell for name, cell in zip(head, row, strict=True) if "#other-queues" in cell}
+    assert len(cited) == 7
+    for name, cell in cited.items():
+        ends = [line[-1] for line in lines if line[0].split()[0] == name.split()[0]]
+        assert ends, name
+        for end in ends:
+            assert end.startswith("lost") if "lost" in cell else "none run again within 150 s" in end, (name, cell, end)
+
+
 def test_a_cited_run_fills_the_columns_of_its_queues(tmp_path):
     figures = [
         {"scenario": scenario, "who": who, "unit": unit, "values": [value]}
@@ -92,6 +105,21 @@ def test_a_cited_run_fills_the_columns_of_its_queues(tmp_path):
         changed, ("[2.50 ms](bench/README.md#redis)", "[1,234](bench/README.md#redis)"), strict=True
     ):
         assert [index for index, text in enumerate(new.split("|")[2:]) if text == cell] == [1, 6]
+
+
+def test_cited_runs_of_a_bucket_and_of_http_have_a_rate_of_workers_and_a_latency(tmp_path):
+    for store, scenarios in {"bucket": (bucket.RUN_ONE, bucket.P50), "http": (http.RUN_ONE, http.P50)}.items():
+        figures = [
+            {"scenario": scenario, "who": "Holdfast", "unit": unit, "values": [value]}
+            for scenario, unit, value in zip(scenarios, ("jobs/s", "ms"), (1234.0, 2.5), strict=True)
+        ]
+        run = {"date": "2026-11-19 12:00", "figures": figures}
+        (tmp_path / f"cited-{store}.json").write_text(json.dumps(run))
+    _, _, *rows = summary.text(tmp_path).splitlines()
+    assert rows == [
+        "|[a folder](bench/README.md#bucket), 2026-11-19|1,234|||2.50 ms||",
+        "|[HTTP, on SQLite](bench/README.md#http), 2026-11-19|1,234|||2.50 ms||",
+    ]
 
 
 def test_links_of_a_distribution_are_absolute_and_lead_to_files():

@@ -8,13 +8,15 @@ import http.server
 import re
 import subprocess
 import threading
+import tomllib
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import expect
 
 from support import browser as browsers
-from website.pages import ROOT, navigation
+from website.pages import NAVIGATION, ROOT, navigation
 
 pytestmark = pytest.mark.extended
 SITE = ROOT / "build" / "site"
@@ -26,6 +28,12 @@ LOOK = """() => [
   document.querySelectorAll("h1").length,
   [...document.querySelectorAll("article img")].filter((image) => !image.complete || !image.naturalWidth).length,
 ]"""
+RAW = """() => {
+  const article = document.querySelector("article").cloneNode(true);
+  article.querySelectorAll("pre, code").forEach((code) => code.remove());
+  return article.textContent.match(/\\]\\([^)]*\\)/)?.[0] ?? null;
+}"""
+"""A link in Markdown that the page shows as text; nothing if there is none."""
 FOUND = {
     "heartbeat": "operate/workers/",
     "visibility timeout": "operate/workers/",
@@ -146,7 +154,20 @@ def test_every_page_opens_and_fits_on_a_phone_and_a_desktop(make_page, address, 
             overflow, headings, broken = page.evaluate(LOOK)
             if overflow > 0 or headings != 1 or broken:
                 wrong.append(f"{path}, {width}: {overflow} pixels too wide, {headings} h1, {broken} pictures missing")
+        if (raw := page.evaluate(RAW)) is not None:
+            wrong.append(f"{path} shows Markdown: {raw}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_readme_has_a_screen_and_a_half_before_its_details(make_page, address):
+    page = make_page(DESKTOP)
+    page.goto(address)
+    first, *others = page.locator("article details").all()
+    top, bottom = page.locator("article h1").bounding_box()["y"], first.bounding_box()["y"]
+    assert bottom - top <= 1.5 * 1080
+    for details in (first, *others):
+        details.locator("summary").click()
+        expect(details.locator("table a, ul a").first).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [PHONE, DESKTOP], ids=["phone", "desktop"])
@@ -182,3 +203,15 @@ def test_each_page_is_there_as_markdown_too(site):
         assert (folder / link).resolve() == site / page
         assert (site / page).read_text(encoding="utf-8").startswith("# ")
     assert "](guides/tasks.md): " in (site / "llms.txt").read_text(encoding="utf-8")
+
+
+def test_the_page_for_what_is_not_there_and_the_sitemap_have_the_published_address(site):
+    """GitHub shows 404.html at any depth, so its links begin at the address of the site."""
+    address = tomllib.loads(NAVIGATION.read_text(encoding="utf-8"))["project"]["site_url"]
+    path = urlsplit(address).path
+    links = re.findall(r'(?:href|src)="(/[^"]*)"', (site / "404.html").read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not link.startswith(path)] == []
+    sitemap = (site / "sitemap.xml").read_text(encoding="utf-8")
+    pages = [page for section in navigation().values() for page in section]
+    assert [page for page in pages if f"<loc>{address}{path_of(page)}</loc>" not in sitemap] == []

@@ -20,7 +20,7 @@ from holdfast.demo.show import COLOURS, Story, show
 PICTURE = Path(__file__).parent.parent / "docs" / "images" / "demo.svg"
 WIDTH, LINE, LEFT, TOP = 860, 20, 20, 58
 """Pixels: the picture's width, the height of a line, the margin of the text, and where its first line is."""
-SHOWN = 15
+SHOWN = 10
 """Lines that are visible at a time."""
 HOLD = 5.0
 """Seconds for which the last frame stays."""

@@ -49,9 +49,14 @@ def all_pages() -> tuple[dict[str, str], Links]:
 
 
 def for_zensical(text: str) -> str:
-    """In the code of a table, GitHub needs a backslash before a bar; Zensical would show it."""
+    """What GitHub and Zensical read differently.
+
+    In the code of a table, GitHub needs a backslash before a bar; Zensical would show it. In HTML, GitHub reads
+    Markdown after an empty line; Zensical only where the element says so.
+    """
     rows = re.compile(r"^\|.*$", re.MULTILINE)
-    return rows.sub(lambda row: re.sub(r"`[^`]+`", lambda code: code[0].replace("\\|", "|"), row[0]), text)
+    text = rows.sub(lambda row: re.sub(r"`[^`]+`", lambda code: code[0].replace("\\|", "|"), row[0]), text)
+    return re.sub(r"^<details>$", "<details markdown>", text, flags=re.MULTILINE)
 
 
 def index_for_models(texts: dict[str, str]) -> str:

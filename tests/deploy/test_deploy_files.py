@@ -2,6 +2,11 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 import typer.main
@@ -16,6 +21,7 @@ pytestmark = pytest.mark.extended
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix != ".pyc")
 MANIFESTS = [path for path in FILES if path.suffix in (".yaml", ".yml") and path.parent.name != "templates"]
 ENVIRONMENT = {f"HOLDFAST_{name.upper()}" for name in PARSERS} | {"HOLDFAST_TOKEN"}
+UV = Path(sys.executable).parent / "uv"
 EVERY_SAMPLE_HAS = {"job", "instance"}
 """What Prometheus itself adds."""
 
@@ -72,6 +78,30 @@ def test_workers_are_reported_how_long_the_platform_waits():
     assert reported["HOLDFAST_STOP_TIMEOUT"] == str(pod["terminationGracePeriodSeconds"])
     unit = (DEPLOY / "systemd" / "holdfast-worker.service").read_text()
     assert re.findall(r"STOP_TIMEOUT=(\d+)$", unit, re.MULTILINE) == re.findall(r"StopSec=(\d+)$", unit, re.MULTILINE)
+
+
+def test_the_image_copies_all_that_the_package_is_built_from(tmp_path):
+    stage = (DEPLOY / "Dockerfile").read_text().split("\nFROM ")[1]
+    context = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    for line in re.findall(r"^COPY (.+)$", stage, re.MULTILINE):
+        *sources, target = line.split()
+        for source in sources:
+            assert f"!{source}" in context, f"the build does not get {source}"
+            file, folder = DEPLOY.parent / source, tmp_path / target
+            if file.is_dir():
+                shutil.copytree(file, folder, dirs_exist_ok=True)
+            else:
+                folder.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, folder)
+    build = [UV, "build", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o", tmp_path / "dist", "."]
+    done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        (metadata,) = [name for name in files.namelist() if name.endswith(".dist-info/METADATA")]
+        provided = re.findall(r"^Provides-Extra: (\S+)$", files.read(metadata).decode(), re.MULTILINE)
+    (extras,) = re.findall(r'pip install .*"\.\[(.+)\]"', stage)
+    assert set(extras.split(",")) <= set(provided)
 
 
 def test_no_container_runs_as_root():
