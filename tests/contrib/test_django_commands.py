@@ -49,7 +49,7 @@ def test_checks_report_missing_tables_and_migrate_creates_them(tmp_path):
         ({"SETTINGS": {"max_attempts": "many"}}, "max_attempts"),
         ({"URL": "mysql://x"}, "there is no store for the scheme 'mysql'"),
         ({"IMPORTS": ["a", 5]}, "HOLDFAST['IMPORTS'] is not valid: "),
-        ({"URL": "memory://", "PARAMETERS": {"a": 1}}, "HOLDFAST['PARAMETERS'] belong to the URL of the database"),
+        ({"URL": "memory://", "PARAMETERS": {"a": 1}}, "HOLDFAST['PARAMETERS'] cannot be combined with HOLDFAST"),
     ],
 )
 @pytest.mark.extended

@@ -143,7 +143,7 @@ class Outer:
 
     @staticmethod
     def method_of(app):
-        with pytest.raises(ConfigError, match=r"Outer.method is a method without its object"):
+        with pytest.raises(ConfigError, match=r"Outer.method is a method, and a worker has no object"):
             app.task(Outer.method)
 
 

@@ -128,7 +128,9 @@ class Bulk:
             )
         if (action == "move") != (to is not None):
             raise InvalidJob(
-                "nothing was changed: give to=, the name of the new task, with the action 'move', and only then"
+                "nothing was changed: the action 'move' needs to=, the name of the new task"
+                if to is None
+                else "nothing was changed: to= can be given only with the action 'move'"
             )
         if rate is not None and action != "retry":
             raise InvalidJob("nothing was changed: rate= can be given only with the action 'retry'")

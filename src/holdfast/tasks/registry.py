@@ -367,8 +367,8 @@ def _refuse_unusable(fn: Callable[..., Any]) -> None:
     first = next(iter(inspect.signature(fn).parameters), None)
     if owner and owner.rpartition(".")[2] != "<locals>" and first in ("self", "cls"):
         raise ConfigError(
-            f"{fn.__qualname__} is a method without its object, which a worker does not have: use a function outside of"
-            " the class that makes the object"
+            f"{fn.__qualname__} is a method, and a worker has no object to call it on: use a module-level"
+            " function that creates the object and calls the method"
         )
 
 

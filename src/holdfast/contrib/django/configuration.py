@@ -111,7 +111,9 @@ def current() -> Configuration:
         raise ConfigError(f"the setting HOLDFAST must be a dict, not {given!r:.100}")
     made = Configuration(**{str(name).lower(): _checked(name, value) for name, value in given.items()})
     if made.url is not None and made.parameters:
-        raise ConfigError("HOLDFAST['PARAMETERS'] belong to the URL of the database: add them to HOLDFAST['URL']")
+        raise ConfigError(
+            "HOLDFAST['PARAMETERS'] cannot be combined with HOLDFAST['URL']: append them to this URL, as ?name=value"
+        )
     return made
 
 
