@@ -44,8 +44,10 @@ class ControlOut(msgspec.Struct):
 
 async def control(call: Call, body: ControlRequest) -> Answer:
     """Control live workers, and wait for their answers. A worker that did not answer has an `error`."""
-    if (body.size is None) == (body.action == "concurrency"):
-        raise InvalidJob("no request was sent: give `size` with the action `concurrency`, and only then")
+    if body.action == "concurrency" and body.size is None:
+        raise InvalidJob("no request was sent: the action `concurrency` needs `size`, the new number of slots")
+    if body.action != "concurrency" and body.size is not None:
+        raise InvalidJob("no request was sent: `size` can be given only with the action `concurrency`")
     size = None if body.size is None else parse("concurrency", body.size)
     request = Request(body.action, size=size, now=body.now and body.action == "stop")
     replies = await call.app.workers.send(
