@@ -31,14 +31,18 @@ SENT_ALONE = 128 * 1024
 
 def in_parts(words: tuple[str | bytes | int, ...]) -> list[bytes]:
     """A packed command in parts, one for each large word."""
-    parts = [b"*%d\r\n" % len(words)]
-    for word in words:
+    parts, packed = [b"*%d\r\n" % len(words)], 0
+    for at, word in enumerate(words):
         if type(word) is bytes and len(word) >= SENT_ALONE:
-            parts[-1] += b"$%d\r\n" % len(word)
+            parts[-1] += _without_head(words[packed:at]) + b"$%d\r\n" % len(word)
             parts += [word, b"\r\n"]
-        else:
-            parts[-1] += pack_command((word,)).partition(b"\r\n")[2]
+            packed = at + 1
+    parts[-1] += _without_head(words[packed:])
     return parts
+
+
+def _without_head(words: tuple[str | bytes | int, ...]) -> bytes:
+    return pack_command(words).partition(b"\r\n")[2]
 
 
 class Lost(Exception):
