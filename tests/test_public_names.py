@@ -155,3 +155,26 @@ def test_the_garbage_collector_rests_during_an_import(as_before):
     collections, enabled = done.stdout.split()
     assert int(collections) <= 1  # when it is enabled again
     assert enabled == str(as_before == "enable")
+
+
+def test_a_fork_during_an_import_leaves_the_garbage_collector_enabled():
+    code = (
+        "import gc, holdfast, os, threading\n"
+        "begun, end, imported = threading.Event(), threading.Event(), holdfast.import_module\n"
+        "def slowly(*names):\n"
+        "    begun.set()\n"
+        "    end.wait()\n"
+        "    return imported(*names)\n"
+        "holdfast.import_module = slowly\n"
+        "thread = threading.Thread(target=lambda: holdfast.State)\n"
+        "thread.start()\n"
+        "begun.wait()\n"
+        "if (pid := os.fork()) == 0:\n"
+        "    os._exit(0 if gc.isenabled() else 1)\n"
+        "code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])\n"
+        "end.set()\n"
+        "thread.join()\n"
+        "print(code, gc.isenabled())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "True"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -133,11 +134,31 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    collecting = gc.isenabled()
+    if not gc.isenabled():
+        return _imported(name)
+    _importing.add(name)
     gc.disable()  # an import makes no garbage
     try:
-        found = globals()[name] = getattr(import_module(_MODULE_OF.get(name, ".core.errors"), __name__), name)
+        return _imported(name)
     finally:
-        if collecting:
-            gc.enable()
+        gc.enable()
+        _importing.discard(name)
+
+
+def _imported(name: str) -> Any:
+    found = globals()[name] = getattr(import_module(_MODULE_OF.get(name, ".core.errors"), __name__), name)
     return found
+
+
+_importing: set[str] = set()
+"""The names whose imports have disabled garbage collection."""
+
+
+def _collect_in_child() -> None:
+    """Another thread may have forked during an import, which does not end in the child."""
+    if _importing:
+        _importing.clear()
+        gc.enable()
+
+
+os.register_at_fork(after_in_child=_collect_in_child)

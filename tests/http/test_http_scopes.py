@@ -64,6 +64,10 @@ def concrete(path):
         (Scope((), ("a*z", "b")), "any", "abcz", True),
         (Scope((), ("a.c", "[b]", "?")), "any", "abc", False),
         (Scope((), ("[b]",)), "any", "[b]", True),
+        (Scope((), ("ab*ba",)), "any", "aba", False),
+        (Scope((), ("*b*c*",)), "any", "acb", False),
+        (Scope((), ("**b*c",)), "any", "a\nbbcc", True),
+        (Scope((), ("*a" * 30 + "*b",)), "any", "a" * 200, False),  # a regular expression would take years
     ],
 )
 def test_only_a_star_is_a_wildcard(scope, queue, task, covered):

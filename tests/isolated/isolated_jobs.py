@@ -281,3 +281,20 @@ async def hang_later() -> None:
 
 async def _hang_later() -> None:
     await asyncio.Event().wait()  # the innermost
+
+
+class _NoSource:
+    def get_source(self, name: str) -> str:
+        raise ValueError(f"no source of {name}")
+
+
+_names = {"__name__": "unreadable", "__loader__": _NoSource(), "time": time}
+exec(compile("def sleep_unread():\n    time.sleep(60)  # the innermost\n", "/nowhere/unread.py", "exec"), _names)
+
+
+@app.task(run_in="process", timeout=1)
+def hang_unread() -> None:
+    try:
+        _names["sleep_unread"]()
+    except ValueError:
+        _names["sleep_unread"]()

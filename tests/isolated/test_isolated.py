@@ -167,6 +167,24 @@ async def test_a_timeout_has_the_stack_of_the_task_in_its_process(app, task):
     assert "isolated.py" not in job.traceback
 
 
+async def test_a_process_outlasts_a_look_at_a_stack_without_source(app):
+    """A loader of the user raises an exception instead of giving the source."""
+    async with working(app, concurrency=1) as worker:
+        await (await tasks.who.enqueue(1)).wait(timeout=30)  # its process has loaded the app
+        handle = await tasks.hang_unread.using(timeout=4, max_attempts=1).enqueue()
+
+        async def inside():
+            [reply] = await app.workers.stacks(worker.holder.id)
+            return [one for one in reply.stacks if "in sleep_unread" in "".join(one.frames)]
+
+        [stack] = await eventually(inside)
+        assert (stack.kind, stack.job) == ("process", handle.id)
+        job = await handle.wait(timeout=30)
+        assert job.error == "TimeoutError: ran longer than its timeout of 4 s"
+        assert '  File "/nowhere/unread.py", line 2, in sleep_unread\n' in job.traceback
+        assert (await (await tasks.double.enqueue(21)).wait(timeout=30)).result == 42
+
+
 async def test_stacks_of_a_worker_have_those_of_its_processes(app):
     async with working(app, concurrency=2) as worker:
         jobs = [await task.using(timeout=60).enqueue() for task in (tasks.hang, tasks.hang_later)]

@@ -115,6 +115,17 @@ async def test_a_heartbeat_gives_up_a_silent_connection_before_its_lease_expires
     await check_lease_outlasts_silence(server.url(durability="none"), server.port, monkeypatch)
 
 
+async def test_a_cancelled_heartbeat_leaves_the_other_calls_of_its_connection_alone(store):
+    await insert(store, new_job("before"))
+    writing = asyncio.create_task(store.write(Batch([new_job("kept"), new_job("too")])))
+    heartbeat = asyncio.create_task(store.heartbeat([holder()]))
+    await asyncio.sleep(0)  # both are sent
+    heartbeat.cancel()
+    await asyncio.wait([heartbeat])
+    assert heartbeat.cancelled()
+    assert [inserted.id for inserted in (await writing).inserts] == ["kept", "too"]
+
+
 async def test_leases_are_renewed_on_a_server_that_is_full(start_server, open_at):
     server = start_server()
     store = await open_at(server.url(durability="none"))

@@ -1,11 +1,12 @@
 """The lines of output: marked ones with level and time, plain ones as they were written."""
 
+import time
 from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.log_lines import MAX_LINE, MAX_OPEN, Lines, as_text, encode
+from holdfast.core.log_lines import MAX_HELD, MAX_LINE, MAX_OPEN, Lines, Splitter, as_text, encode
 from holdfast.core.operations import Printed
 
 AT = 1_700_000_000_000_000
@@ -93,3 +94,20 @@ def test_a_line_without_an_end_is_not_kept_for_ever():
     assert [len(line.text) for line in Lines().add(Printed(0, 1, b"x" * (MAX_OPEN + 1)))] == [MAX_OPEN + 1]
     [line] = lines(encode(AT, "INFO", None, "x" * (MAX_LINE + 7)))
     assert line.text.endswith("x… (7 more characters were not stored)")
+
+
+def test_what_may_become_a_marked_line_is_not_kept_for_ever():
+    parts, chunk, shown = Splitter(), b"\x1e" + b"x" * 99_999, 0
+    for number in range(100):
+        shown += sum(len(part.data) for part in parts.split(Printed(number * len(chunk), 1, chunk)))
+        assert (number + 1) * len(chunk) - shown <= MAX_HELD
+    assert parts.position == shown
+    whole = encode(AT, "INFO", None, "\ud800" * MAX_LINE)  # the longest one
+    [line] = lines(whole[:-1], b"\n")
+    assert (line.level, len(whole) < MAX_HELD) == ("info", True)
+
+
+def test_marks_without_lines_are_read_in_one_pass():
+    begun = time.process_time()
+    [line] = lines(b"x" + b"\x1e" * 1_000_000 + b"\n")
+    assert (len(line.text), time.process_time() - begun < 2.0) == (1_000_001, True)  # in two passes of each, over 4 s

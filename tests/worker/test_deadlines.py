@@ -177,6 +177,26 @@ async def test_a_thread_past_the_deadline_is_told_and_its_result_is_not_kept(app
     assert job.traceback.startswith("Stack of the task at that time (most recent call last):")
 
 
+async def test_a_timeout_ends_a_task_whose_source_cannot_be_read(app):
+    class Loader:
+        def get_source(self, name: str) -> str:
+            raise ValueError(f"no source of {name}")
+
+    code = compile("async def slow(event):\n    await event.wait()\n", "/nowhere/slow.py", "exec")
+    exec(code, names := {"__name__": "slow", "__loader__": Loader()})
+
+    @app.task(timeout=0.1, max_attempts=1)
+    async def call() -> None:
+        await names["slow"](asyncio.Event())
+
+    handle = await call.enqueue()
+    async with asyncio.timeout(10):
+        await work_off(app)
+    job = await handle.job()
+    assert job.error == "TimeoutError: ran longer than its timeout of 0.1 s"
+    assert '  File "/nowhere/slow.py", line 2, in slow\n' in job.traceback
+
+
 async def test_the_stack_of_a_thread_that_timed_out_has_no_values(app):
     ended = threading.Event()
 

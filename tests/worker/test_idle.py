@@ -109,6 +109,23 @@ async def test_the_holders_of_the_first_look_serve_the_next(clocked):
     assert (counts["holders"], counts["expired"]) == (1, 1)
 
 
+async def test_a_claim_of_no_listed_holder_is_recovered_soon_after_a_look_that_gave_way(clocked, monkeypatch):
+    app, clock = clocked
+    session, recover = session_of(app), parts_of(app).claims.recover
+    await enqueue(session.store)
+    await claim(session.store)
+    clock.advance(31.0)
+
+    async def none():
+        return []
+
+    monkeypatch.setattr(session.store, "holders", none)  # as if its entry was damaged
+    session.give_way(3.0)
+    assert await recover() == 0
+    clock.advance(4.0)
+    assert await recover(max_age=10.0) == 1
+
+
 async def test_callers_at_the_same_time_share_one_read():
     counts = Counter()
     async with Holdfast(counting(MemoryStore(), counts)) as app:

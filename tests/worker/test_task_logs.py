@@ -195,6 +195,29 @@ async def test_a_record_whose_text_cannot_be_made_harms_no_job(app):
     assert await texts(handle) == ["(a message of type Broken, whose text cannot be shown)", "%d", "%s"]
 
 
+async def test_a_traceback_whose_source_cannot_be_read_harms_no_job(app):
+    class Loader:
+        def get_source(self, name: str) -> str:
+            raise RuntimeError(f"no source of {name}")
+
+    code = compile("def fail(error):\n    raise error\n", "/nowhere/fails.py", "exec")
+    exec(code, names := {"__name__": "fails", "__loader__": Loader()})
+
+    @app.task(max_attempts=1)
+    async def speak() -> str:
+        with logger("library", propagate=False, handlers=[logging.NullHandler()]) as library:
+            try:
+                names["fail"](ValueError("no"))
+            except ValueError:
+                library.exception("it failed")
+        return "done"
+
+    handle = await speak.enqueue()
+    await work_off(app)
+    assert await handle.result() == "done"
+    assert await texts(handle) == ["it failed\nValueError: no"]
+
+
 async def test_levels_below_the_stored_one_are_not_stored(make_app):
     app = make_app(task_log_level="warning")
 

@@ -69,9 +69,23 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 def _named(name: str, patterns: tuple[str, ...]) -> bool:
-    return not patterns or any(
-        re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) for pattern in patterns
-    )
+    return not patterns or any(_matches(name, pattern) for pattern in patterns)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Whether a pattern matches a name, in one pass: a regular expression would try every way to place its parts."""
+    first, *rest = pattern.split("*")
+    if not rest:
+        return name == pattern
+    *parts, last = rest
+    at, end = len(first), len(name) - len(last)
+    if at > end or not (name.startswith(first) and name.endswith(last)):
+        return False
+    for part in parts:
+        if (found := name.find(part, at, end)) < 0:
+            return False
+        at = found + len(part)
+    return True
 
 
 def _inside(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:

@@ -257,7 +257,6 @@ class Session:
             if max_age and not await self._may_have_expired(asked, max_age):
                 return []
             found = await self.store.expired(limit)
-            self._expired_at = asked + EXPIRED_EVERY
         except Exception:
             self.give_way()
             raise
@@ -265,7 +264,10 @@ class Session:
         self._looks_are_slow = slow
         if slow and not known:  # it hung; if the next read is slow too, the store is always slow
             self.give_way()
-        return found if self.clock.monotonic() >= self._gives_way_until else []
+        gives_way = self.clock.monotonic() < self._gives_way_until
+        if len(found) < (1 if gives_way else limit):  # else the next look asks again
+            self._expired_at = asked + EXPIRED_EVERY
+        return [] if gives_way else found
 
     async def _may_have_expired(self, now: float, max_age: float) -> bool:
         if now >= min(self._listed_at + max_age, self._first_expiry):

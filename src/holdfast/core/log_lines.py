@@ -17,13 +17,15 @@ from .clock import EPOCH
 from .operations import Printed
 
 _MARK = b"\x1e"
-_HEAD = re.compile(rb"\x1e\d{1,18} \S+ \S+ ")
-"""Distinguishes a marked line from an RS in plain output."""
+_BEGINS = re.compile(rb"(?<=\n)\x1e|\x1e\d{1,18} \S+ \S+ ")
+"""A marked line: an RS at the start of a line, or with the head that distinguishes it from an RS in plain output."""
 _STORED = {0x0A: 0x1F, 0x1F: 0x20}
 MAX_LINE = 1 << 18
 """Characters of one marked line; the rest is cut."""
 MAX_OPEN = 1 << 20
 """Bytes of a line without an end for which a reader waits; longer ones are returned in parts."""
+MAX_HELD = 8 * MAX_LINE
+"""The same for what may become a marked line: such a line has at most 6 bytes for each character of its text."""
 TASK_LOGGER = "holdfast.job"
 """The logger of `ctx.log`, which text forms do not name."""
 
@@ -96,29 +98,32 @@ class Splitter:
             yield LogLine(self._end, piece.fence, None, text, "warning", None, "holdfast")
         data, begin = self._held + data, max(self._end, piece.position) - len(self._held)
         self._end, self._held, start = begin + len(data), b"", 0
+        open_mark = data.find(_MARK, data.rfind(b"\n") + 1)
         while start < len(data):
-            end = self._mark_from(data, start)
-            if end > start:
-                self._at_start = data.endswith(b"\n", start, end)
-                yield Printed(begin + start, piece.fence, data[start:end])
-            else:
-                end = data.find(b"\n", start) + 1
-                if not end:
-                    self._held = data[start:]
-                    return
+            end = self._mark_from(data, start, open_mark)
+            if end == start == open_mark and len(data) - start <= MAX_HELD:
+                self._held = data[start:]
+                return
+            if end == start != open_mark:
+                end = data.index(b"\n", start) + 1
                 self._at_start = True
                 yield _decoded(data[start + 1 : end - 1], begin + start, piece.fence)
+            else:
+                end = len(data) if end == start else end
+                self._at_start = data.endswith(b"\n", start, end)
+                yield Printed(begin + start, piece.fence, data[start:end])
             start = end
 
-    def _mark_from(self, data: bytes, start: int) -> int:
-        """Where the next marked line begins, or what may become one; the end of the data if there is none."""
-        at = data.find(_MARK, start)
-        while at >= 0:
-            begins = self._at_start if at == start else data[at - 1 : at] == b"\n"
-            if begins or _HEAD.match(data, at) or data.find(b"\n", at) < 0:
-                return at
-            at = data.find(_MARK, at + 1)
-        return len(data)
+    def _mark_from(self, data: bytes, start: int, open_mark: int) -> int:
+        """Where the next marked line begins, or what may become one; the end of the data if there is none.
+
+        `open_mark`: the first RS after the last line feed, -1 if there is none.
+        """
+        if self._at_start and data.startswith(_MARK, start):
+            return start
+        found = _BEGINS.search(data, start)
+        at = len(data) if found is None else found.start()
+        return min(at, open_mark) if open_mark >= start else at
 
     def rest(self) -> Iterator[Printed]:
         """What waits for the end of its line, as plain output."""

@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -77,7 +78,7 @@ def _add_record(log: TaskLog, record: logging.LogRecord) -> None:
     """Send a log record, with its traceback."""
     text = _message(record)
     if record.exc_info and record.exc_info[0] is not None:
-        text = f"{text}\n{_format.formatException(record.exc_info)}"
+        text = f"{text}\n{_traceback(record.exc_info)}"
     if record.stack_info:
         text = f"{text}\n{record.stack_info}"
     log.send(encode(int(record.created * MICROS), record.levelname, record.name, text))
@@ -90,6 +91,15 @@ def _message(record: logging.LogRecord) -> str:
     with suppress(Exception):  # a message of the user's own class
         return str(record.msg)
     return f"(a message of type {type(record.msg).__name__}, whose text cannot be shown)"
+
+
+def _traceback(raised: Any) -> str:
+    """The traceback of a log record; only its last line if the loader of a module raises instead of giving source."""
+    with suppress(Exception):
+        return _format.formatException(raised)
+    with suppress(Exception):
+        return "".join(traceback.format_exception_only(raised[1])).rstrip("\n")
+    return f"({raised[0].__name__}, whose text cannot be shown)"
 
 
 def end_lines(log: TaskLog) -> None:

@@ -99,6 +99,11 @@ class Link:
         if self._connection is not None:
             self._connection.close()
 
+    def drop_if_silent(self) -> None:
+        """The same if the server has not answered for a while; else it is slow with one call alone."""
+        if self._connection is not None and self._connection.silent:
+            self.drop()
+
     async def close(self) -> None:
         self._open = False
         self.drop()

@@ -27,18 +27,24 @@ BUFFER = 64 * 1024
 pack_command = cast("Callable[[tuple[str | bytes | int, ...]], bytes]", getattr(hiredis, "pack_command"))  # noqa: B009  # its stub says a tuple of one
 SENT_ALONE = 128 * 1024
 """Bytes of a word that is sent by itself, since a command is copied twice when it is packed."""
+UNANSWERED = 1.0
+"""Seconds without an answer while a call waits for one, after which a connection counts as silent."""
 
 
 def in_parts(words: tuple[str | bytes | int, ...]) -> list[bytes]:
     """A packed command in parts, one for each large word."""
-    parts = [b"*%d\r\n" % len(words)]
-    for word in words:
+    parts, packed = [b"*%d\r\n" % len(words)], 0
+    for at, word in enumerate(words):
         if type(word) is bytes and len(word) >= SENT_ALONE:
-            parts[-1] += b"$%d\r\n" % len(word)
+            parts[-1] += _without_head(words[packed:at]) + b"$%d\r\n" % len(word)
             parts += [word, b"\r\n"]
-        else:
-            parts[-1] += pack_command((word,)).partition(b"\r\n")[2]
+            packed = at + 1
+    parts[-1] += _without_head(words[packed:])
     return parts
+
+
+def _without_head(words: tuple[str | bytes | int, ...]) -> bytes:
+    return pack_command(words).partition(b"\r\n")[2]
 
 
 class Lost(Exception):
@@ -82,6 +88,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._answered = self._seen = 0
+        self._active_at = 0.0
+        """When the last answer came, or the first call after it was sent, by the loop's clock."""
         self._retiring = False
         self.closed = False
         self.fences = b""
@@ -104,11 +112,18 @@ class Connection(asyncio.BufferedProtocol):
                 break
         else:
             self._transport.write(pack_command(words))
+        if not self._waiting:
+            self._active_at = self._loop.time()
         self._waiting.append(waiter)
         if self._watch is None:
             self._seen = self._answered
             self._watch = self._loop.call_later(self._patience, self._look)
         return waiter
+
+    @property
+    def silent(self) -> bool:
+        """Whether a call has waited for UNANSWERED seconds in which no answer came."""
+        return bool(self._waiting) and self._loop.time() - self._active_at >= UNANSWERED
 
     def send(self, *words: str | bytes) -> None:
         """Send one command whose answer is a message."""
@@ -183,6 +198,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         reader, waiting = self._reader, self._waiting
+        self._active_at = self._loop.time()
         self._feed(self._view, 0, nbytes)
         try:
             while (reply := reader.gets()) is not _MORE:

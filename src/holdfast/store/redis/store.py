@@ -227,7 +227,7 @@ class RedisStore:
         try:
             return unpack.heartbeats(await link.run(_HEARTBEAT, args))
         except asyncio.CancelledError:
-            link.drop()  # given up without an answer: the next one must not wait for the same silent connection
+            link.drop_if_silent()  # the next one must not wait for the same connection; others may use it
             raise
 
     async def leave(self, holders: Sequence[str]) -> None:

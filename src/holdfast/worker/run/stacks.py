@@ -108,7 +108,11 @@ def _formatted(positions: Iterable[Position]) -> list[str]:
     found = list(positions)
     while found and _own(found[0][0].f_code.co_filename):
         del found[0]
-    return traceback.StackSummary.extract(iter(found[-MAX_FRAMES:]), capture_locals=False).format()
+    found = found[-MAX_FRAMES:]
+    try:
+        return traceback.StackSummary.extract(iter(found), capture_locals=False).format()
+    except Exception:  # noqa: BLE001  # a loader of the user may raise anything instead of giving the source
+        return [f'  File "{(code := one.f_code).co_filename}", line {line}, in {code.co_name}\n' for one, line in found]
 
 
 def _own(file: str) -> bool:
