@@ -1,4 +1,4 @@
-"""The HTTP run: submissions to `holdfast serve` on SQLite, beside a bare Starlette hello-world; a remote worker's latency."""
+"""The HTTP run: submissions to `holdfast serve` on SQLite, beside a bare Starlette; a remote worker's latency."""
 
 from __future__ import annotations
 

@@ -111,7 +111,8 @@ def test_cancel_latency_stands_beside_idle_latency_on_a_remote_store_and_on_a_bu
     for row in run().scenarios(scale):
         if row.name in ("idle latency", "cancel latency"):
             found |= measured(row, tmp_path)
-    assert found.keys() == {(name, rows.HOLDFAST) for name in (bucket.P50, bucket.P99, rows.CANCEL_P50, rows.CANCEL_P99)}
+    names = (bucket.P50, bucket.P99, rows.CANCEL_P50, rows.CANCEL_P99)
+    assert found.keys() == {(name, rows.HOLDFAST) for name in names}
     assert min(found.values()) > 0
 
 
