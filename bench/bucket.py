@@ -17,7 +17,7 @@ from .process import PATIENCE, ROOT, BenchError
 from .rows import HOLDFAST, SYNC
 from .scale import Scale
 from .scenario import Scenario, Values
-from .targets import Verdict
+from .targets import Verdict, judge_cancellation
 
 DIRECT, GROUPED = "one object, each its own", "one object, group commit"
 DURABILITY = {
@@ -212,4 +212,5 @@ def judge_bucket(figures: Figures, depths: tuple[int, ...]) -> list[Verdict]:
             figures.of(RUN_ONE, rows.DEFAULT_PLAIN).known,
             at_least=8000.0,
         ),
+        judge_cancellation(figures),
     ]

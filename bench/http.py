@@ -16,7 +16,7 @@ from .process import Child
 from .rows import DEFAULT_ASYNC, DEFAULT_PLAIN, HOLDFAST
 from .scale import Scale
 from .scenario import Scenario, Values
-from .targets import Verdict
+from .targets import Verdict, judge_cancellation
 
 HELLO = "Starlette hello-world"
 DURABILITY = {
@@ -68,6 +68,7 @@ class Http:
                 },
             ),
             Scenario("idle latency", "ms", {HOLDFAST: lambda folder: self._latency(folder, scale.latency)}),
+            Scenario("cancel latency", "ms", {HOLDFAST: lambda folder: self._cancel_latency(folder, scale.latency)}),
         ]
 
     def _run(self, folder: Path, jobs: int) -> float:
@@ -83,6 +84,10 @@ class Http:
         with _served(folder) as remote:
             median, worst = remote.latencies(folder, count, concurrency=CONCURRENCY)
         return {f"{P50}, ms": median, f"{P99}, ms": worst}
+
+    def _cancel_latency(self, folder: Path, count: int) -> Values:
+        with _served(folder) as remote:
+            return rows.cancel_latency(remote, folder, count)
 
     def _rate(self, what: str, count: int, connections: int) -> Callable[[Path], float]:
         def measure(folder: Path) -> float:
@@ -117,4 +122,5 @@ def judge_http(figures: Figures) -> list[Verdict]:
     return [
         Verdict("submissions, 16 connections", "≥ 0.35 of a bare Starlette hello-world", ratios, at_least=0.35),
         Verdict(BATCHES, "≥ 40,000 jobs/s", batches, at_least=40_000.0),
+        judge_cancellation(figures),
     ]

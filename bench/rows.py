@@ -136,11 +136,12 @@ def idle_worker(
 def cancellation(holdfast: Contender, count: int) -> Scenario:
     """How long a running job of another process takes to hear that it was cancelled."""
 
-    def measure(folder: Path) -> Values:
-        median, worst = holdfast.cancel_latencies(folder, count, concurrency=1)
-        return {f"{CANCEL_P50}, ms": median, f"{CANCEL_P99}, ms": worst}
+    return Scenario("cancel latency", "ms", {HOLDFAST: lambda folder: cancel_latency(holdfast, folder, count)})
 
-    return Scenario("cancel latency", "ms", {HOLDFAST: measure})
+
+def cancel_latency(holdfast: Contender, folder: Path, count: int) -> Values:
+    median, worst = holdfast.cancel_latencies(folder, count, concurrency=1)
+    return {f"{CANCEL_P50}, ms": median, f"{CANCEL_P99}, ms": worst}
 
 
 # -- flows

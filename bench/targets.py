@@ -46,11 +46,10 @@ def judge_rows(figures: Figures, run: str, *, memory: float, traffic: str, traff
     command, bare = (figures.of(rows.COMMAND, who).values for who in (rows.HOLDFAST, rows.BARE))
     beyond = [a - b for a, b in zip(command, bare, strict=False) if a is not None and b is not None]
     payloads = figures.ratios((rows.PAYLOADS, rows.HOLDFAST), (rows.PAYLOADS, rows.RAW))
-    cancelling = figures.ratios((rows.CANCEL_P50, rows.HOLDFAST), (names.P50, rows.HOLDFAST))
     return [
         ratio("run, thread tasks", rows.THREADS, rows.HOLDFAST, 0.7, "of async tasks"),
         ratio("run at defaults, async", rows.DEFAULT_ASYNC, rows.HOLDFAST, 0.8, "of concurrency 100 without log lines"),
-        Verdict(rows.CANCEL_P50, "≤ 2 times idle latency", cancelling, at_most=2.0),
+        judge_cancellation(figures),
         limit(idle.MEMORY, memory, "MB"),
         limit(traffic, traffic_limit, "a second"),
         Verdict(rows.PAYLOADS, "≤ 1.3 times raw, one by one", payloads, at_most=1.3),
@@ -59,6 +58,11 @@ def judge_rows(figures: Figures, run: str, *, memory: float, traffic: str, traff
         limit(rows.FLOW_RUN_CALLS, 16.0, "calls"),
         Verdict(rows.COMMAND, "≤ 120 ms beyond `python -c pass`", beyond, at_most=120.0, unit="ms"),
     ]
+
+
+def judge_cancellation(figures: Figures) -> Verdict:
+    values = figures.ratios((rows.CANCEL_P50, rows.HOLDFAST), (names.P50, rows.HOLDFAST))
+    return Verdict(rows.CANCEL_P50, "≤ 2 times idle latency", values, at_most=2.0)
 
 
 def judge_sqlite(figures: Figures, depths: tuple[int, ...]) -> list[Verdict]:

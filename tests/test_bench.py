@@ -4,13 +4,15 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from bench import __main__ as command_line
-from bench import guard, idle, report, rows, scenario
+from bench import bucket, guard, http, idle, report, rows, scenario
 from bench.contender import Contender
 from bench.measure import Figure, Figures
 from bench.process import Child
+from bench.scale import QUICK
 from bench.targets import judge_sqlite
 
 # -- rows
@@ -99,6 +101,19 @@ def counted(seconds: float) -> dict[str, float]:
 def test_a_cancellation_is_timed_from_one_process_to_another(holdfast, tmp_path):
     found = measured(rows.cancellation(holdfast, 1), tmp_path)
     assert 0 < found[rows.CANCEL_P50, rows.HOLDFAST] <= found[rows.CANCEL_P99, rows.HOLDFAST]
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("run", [http.Http, bucket.Bucket])
+def test_cancel_latency_stands_beside_idle_latency_on_a_remote_store_and_on_a_bucket(run, tmp_path):
+    scale = replace(QUICK, latency=1)
+    found = {}
+    for row in run().scenarios(scale):
+        if row.name in ("idle latency", "cancel latency"):
+            found |= measured(row, tmp_path)
+    names = (bucket.P50, bucket.P99, rows.CANCEL_P50, rows.CANCEL_P99)
+    assert found.keys() == {(name, rows.HOLDFAST) for name in names}
+    assert min(found.values()) > 0
 
 
 @pytest.mark.extended

@@ -19,12 +19,9 @@ from .core.errors import InvalidJob
 from .core.internal import deadline, expires_at, flow_of
 from .core.internal import read as read_internal
 from .core.job import UNDECODABLE, Attempt, LimitKey, Record, State
-from .core.lifecycle import failures, history, updated_at
+from .core.lifecycle import UNCHARGED, failures, history, number_of, updated_at
 from .core.operations import Holder, HolderInfo, QueueStats
 from .core.waiting import Waiting
-
-UNCHARGED = ("suspended", "snoozed", "released", "paused", "refused")
-"""Outcomes of claims that were released unchanged."""
 
 
 class AttemptInfo(msgspec.Struct, frozen=True):
@@ -303,7 +300,7 @@ def _maybe(micros: int | None) -> datetime | None:
 def _attempt(line: Attempt) -> AttemptInfo:
     back = line.outcome in UNCHARGED
     return AttemptInfo(
-        line.number + back,
+        number_of(line),
         line.fence,
         line.reset_count,
         line.worker,

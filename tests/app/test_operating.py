@@ -10,6 +10,7 @@ from holdfast.app import parts_of
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.ids import words
+from support.inside import session_of
 from support.workers import work_off
 
 
@@ -116,6 +117,15 @@ async def test_cancelling_a_running_job_twice_is_as_good_as_once(app, running):
     assert await app.cancel("job") is True
     assert await app.cancel("job") is True, "it has not ended"
     assert (await app.job("job")).cancel_requested
+
+
+async def test_a_cancellation_reads_the_job_once(app, running, monkeypatch):
+    """Each read before the request is written delays it."""
+    store, reads = session_of(app).store, []
+    get = store.get
+    monkeypatch.setattr(store, "get", lambda ids: reads.append(ids) or get(ids))
+    await app.cancel("job")
+    assert reads == [["job"]]
 
 
 async def test_of_many_cancellations_at_once_none_fails(app, task):

@@ -12,12 +12,12 @@ import pytest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from holdfast import ConfigError, Holdfast, Worker
-from holdfast.contrib.starlette import Dashboard, lifespan
+from holdfast.contrib.starlette import Dashboard, lifespan, stream_response
 from holdfast.testing import on_memory
 
 PROGRAM = """
@@ -67,6 +67,19 @@ def test_the_guard_names_the_user_for_the_audit_log():
     with on_memory(queue), TestClient(web) as client:
         assert client.post("/queue/v1/queues/default/pause").status_code == 200
         assert client.get("/queue/v1/audit").json()["entries"][0]["actor"] == "ann"
+
+
+@pytest.mark.parametrize("last", ["no-position", "-1", "9" * 18])
+def test_a_stream_with_a_wrong_last_event_id_is_refused(last):
+    queue = Holdfast("memory://")
+
+    async def read(request):
+        return await stream_response(await queue.enqueue("noop"), request)
+
+    web = Starlette(routes=[Route("/answer", read)], lifespan=lifespan(queue))
+    with on_memory(queue), TestClient(web) as client:
+        refused = client.get("/answer", headers={"Last-Event-ID": last})
+    assert (refused.status_code, "omit the header" in refused.text) == (422, True)
 
 
 @pytest.mark.parametrize("worker", [True, "Worker", Worker(Holdfast("memory://"))])

@@ -264,6 +264,14 @@ async def test_edit_a_waiting_job(app, closed):
     assert (await closed("PATCH", "/v1/jobs/no-such-job", {"priority": 1})).status == 422
 
 
+async def test_a_refused_edit_names_the_fields_of_the_request(app, closed):
+    id = (await closed.submit("noop", {"a": 1}, delay=600)).json["id"]
+    nothing = await closed("PATCH", f"/v1/jobs/{id}", {})
+    assert nothing.json["detail"] == "nothing to edit: give payload, queue, priority, delay, run_at"
+    both = await closed("PATCH", f"/v1/jobs/{id}", {"delay": 1, "run_at": "2040-01-01T00:00:00Z"})
+    assert both.json["detail"] == "give either delay or run_at, not both"
+
+
 async def test_clone_a_job(app, closed):
     id = (await closed.submit("noop", {"a": 1}, queue="mail")).json["id"]
     made = await closed("POST", f"/v1/jobs/{id}/clone", {"payload": {"a": 2}, "priority": 2, "key": "k"})

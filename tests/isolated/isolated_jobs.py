@@ -82,6 +82,20 @@ def shout(threads: int, number: int, size: int) -> None:
         speaker.join()
 
 
+class Broken:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@app.task(run_in="isolated")
+def misuse_logging() -> str:
+    library = logging.getLogger("library")
+    library.warning("%d", "text")
+    library.warning(Broken())
+    library.warning("half \udcff")
+    return "done"
+
+
 @app.task(run_in="isolated")
 def mumble() -> None:
     subprocess.run(["printf", "no end"], check=True)

@@ -91,6 +91,15 @@ async def test_lines_have_levels_and_what_other_code_writes_is_plain(app):
     assert stored == [SPOKEN, SPOKEN, [line for line in SPOKEN if line[0] != "info"]]
 
 
+async def test_a_log_call_whose_text_cannot_be_made_fails_no_job(app, caplog):
+    [job] = await run(app, tasks.misuse_logging)
+    assert job.result == "done", job.error
+    expected = ["%d", "(a message of type Broken, whose text cannot be shown)"]
+    assert [line.text async for line in app.handle(job.id).logs()] == [*expected, "half \\udcff"]
+    told = [record.getMessage() for record in caplog.records if record.name == "library"]
+    assert told == [*expected, "half ?"]
+
+
 async def test_long_lines_of_several_threads_are_kept_apart(app):
     [job] = await run(app, (tasks.shout, 4, 1, 200_000))
     found = [line.text async for line in app.handle(job.id).logs()]

@@ -373,6 +373,16 @@ async def test_the_audit_log_says_which_requests_were_not_applied(app):
     assert "the request was withdrawn, nothing was changed" in stop.error
 
 
+async def test_the_audit_log_names_the_workers_that_a_request_for_all_or_for_a_host_was_sent_to(app):
+    async with registered(app) as worker:
+        await app.workers.quiet(all_workers=True)
+        await app.workers.resume(host=worker.holder.node)
+        resume, quiet = (await app.audit.list(action="worker.control")).entries
+    assert quiet.target["workers"] == resume.target["workers"] == [worker.holder.id]
+    assert quiet.target["all_workers"] is True
+    assert resume.target["host"] == worker.holder.node
+
+
 async def test_a_request_that_was_taken_without_an_answer_may_have_been_applied(app):
     await app.open()
     name, store = await pretended(app), session_of(app).store

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast import Context, Holdfast, JobNotFound, State, StoreUnavailable, Worker
+from holdfast import Context, Holdfast, JobNotFound, Snooze, State, StoreUnavailable, Worker
 from holdfast.core.errors import ConfigError
 from holdfast.store.reference.memory import MemoryStore
 from support.eventually import eventually
@@ -148,6 +148,24 @@ async def test_attempts_are_told_apart(app):
     assert [(line.attempt, line.fence, line.text) async for line in handle.logs()] == [
         (1, 1, "attempt 1"), (2, 2, "attempt 2"),
     ]  # fmt: skip
+
+
+async def test_lines_and_chunks_of_a_run_that_used_no_attempt_keep_its_number(app):
+    """As who read them while it ran has seen it, and as the history shows it."""
+
+    @app.task
+    async def rest(ctx: Context) -> None:
+        print("run", ctx.attempt)
+        await ctx.emit(ctx.attempt)
+        if not ctx.last_checkpoint:
+            await ctx.checkpoint(True)
+            raise Snooze(0)
+
+    handle = await rest.enqueue()
+    await work_off(app)
+    assert [line.number for line in (await handle.job()).history] == [1, 1]
+    assert [(line.attempt, line.fence) async for line in handle.logs()] == [(1, 1), (1, 2)]
+    assert [(chunk.attempt, chunk.fence, chunk.value) async for chunk in handle.stream()] == [(1, 1, 1), (1, 2, 1)]
 
 
 @pytest.mark.parametrize("plain", [False, True])

@@ -21,7 +21,7 @@ from ..core.errors import HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavai
 from ..core.job import UNDECODABLE
 from ..core.settings import MAX_CONCURRENCY, parse
 from ..core.validation import checked_seconds, checked_text
-from ..observe.actors import note_error
+from ..observe.actors import note_error, note_target
 from ..store.protocol import CONTROL, CONTROL_REPLY, Store, Versioned, holder_in, records_of
 from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites
 from ..views import WorkerInfo, worker_info
@@ -182,6 +182,7 @@ class Workers:
     ) -> list[ControlReply]:
         """Send a request to live workers, and wait for their answers."""
         found = await _selected(session, workers, target)
+        note_target(workers=[one.id for one in found])
         given = target.get("timeout")
         heartbeat = min(MAX_WAIT, max(one.lease for one in found) / 3)
         timeout = heartbeat + ANSWER_MARGIN if given is None else checked_seconds(given, "timeout")
@@ -194,9 +195,9 @@ class Workers:
 async def _selected(session: Session, ids: Sequence[str], target: Target) -> list[WorkerInfo]:
     host, version, everyone = target.get("host"), target.get("version"), target.get("all_workers", False)
     if not ids and host is None and version is None and not everyone:
-        raise InvalidJob("no worker was named: give the ids of workers, host=, version= or all_workers=True")
+        raise InvalidJob("no worker was named: give the ids of workers, host=, version= or all_workers=")
     if everyone and (ids or host is not None or version is not None):
-        raise InvalidJob("no request was sent: with all_workers=True, give no ids, host= or version=")
+        raise InvalidJob("no request was sent: for all workers, give no ids, host= or version=")
     wanted = [checked_text(id, "a worker's id") for id in ids]
     live = [worker_info(one) for one in await session.store.holders() if one.alive and one.holder.kind == "worker"]
     if missing := sorted(set(wanted) - {one.id for one in live}):

@@ -78,7 +78,7 @@ class Operations:
         record = await session.record(id)
         if extra.is_flow(record):
             return await self._flows().cancel(id)
-        if await self.change(session, id, lambda record: lifecycle.cancel(record, session.rules)):
+        if await self.change(session, id, lambda now: lifecycle.cancel(now, session.rules), record):
             if extra.flow_of(record) is not None:
                 await self._flows().process_now([id])
             return True
@@ -149,11 +149,20 @@ class Operations:
         return await signals.send(session, name, value)
 
     async def change(
-        self, session: Session, id: str, decide: Callable[[Record], Change | None], *, edited: bool = False
+        self,
+        session: Session,
+        id: str,
+        decide: Callable[[Record], Change | None],
+        seen: Record | None = None,
+        *,
+        edited: bool = False,
     ) -> bool:
-        """Change a job as `decide` says, again if it has changed meanwhile; False if it decides for no change."""
+        """Change a job as `decide` says, again if it has changed meanwhile; False if it decides for no change.
+
+        `seen`: the job as it was just read.
+        """
         for _ in range(TRIES):
-            record = await session.record(id)
+            record, seen = seen or await session.record(id), None
             change = decide(record)
             if change is None:
                 return False

@@ -11,6 +11,7 @@ import msgspec
 
 from ..core.errors import JobNotFound
 from ..core.job import TERMINAL, Record
+from ..core.lifecycle import number_of
 from ..core.log_lines import Lines, LogLine
 from ..core.operations import Printed
 
@@ -61,7 +62,7 @@ async def follow_lines(reader: Reader, id: str, *, follow: bool) -> AsyncIterato
 
 def attempts_of(record: Record) -> dict[int, int]:
     """The numbers of a job's attempts, by fence."""
-    return {record.fence: record.attempt} | {line.fence: line.number for line in record.history}
+    return {record.fence: record.attempt} | {line.fence: number_of(line) for line in record.history}
 
 
 def with_attempts(lines: Iterable[LogLine], attempts: dict[int, int]) -> list[LogLine]:

@@ -13,12 +13,13 @@ from types import FrameType
 from typing import Any
 
 from ..app import Holdfast, parts_of
-from ..core.errors import SERVER, ConfigError, requires
+from ..core.errors import SERVER, ConfigError, InvalidJob, requires
 from ..http import asgi
 from ..tasks.handle import Handle
 from ..worker.worker import Worker
 
 with requires("holdfast.contrib.starlette", "server", *SERVER):
+    from starlette.exceptions import HTTPException
     from starlette.requests import Request
     from starlette.responses import Response, StreamingResponse
     from starlette.types import Lifespan, Receive, Scope, Send, StatefulLifespan, StatelessLifespan
@@ -92,10 +93,13 @@ async def stream_response(handle: Handle[Any], request: Request) -> Response:
     """The chunks that a job emits, as server-sent events: for `EventSource` in a browser, which reconnects and resumes.
 
     Events: `chunk`, whose data is a Chunk as JSON, and `end` with the job's `status`; then the page closes its
-    EventSource. Check before that the request may read the job. Raises JobNotFound, and InvalidJob for a wrong
-    Last-Event-ID.
+    EventSource. Check before that the request may read the job. Raises JobNotFound; a request with a wrong
+    Last-Event-ID is answered with 422.
     """
-    position = sse.resumed_at(request.headers.get("last-event-id"))
+    try:
+        position = sse.resumed_at(request.headers.get("last-event-id"))
+    except InvalidJob as error:
+        raise HTTPException(422, str(error)) from None
     await sse.checked(handle, position)
     events = sse.alive(sse.chunk_events(handle, position))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

@@ -25,6 +25,8 @@ ERROR_LIMIT = 4096
 """Characters of an attempt's error that are kept."""
 TRACEBACK_LIMIT = 32_768
 """Characters of a traceback that are kept, from its end."""
+UNCHARGED = ("suspended", "snoozed", "released", "paused", "refused")
+"""Outcomes of claims that were released unchanged: they use no attempt."""
 COMPANY = 2
 """Runs of a quarantined job beside other quarantined jobs before it must run alone."""
 DELAY_LIMIT = 1e10
@@ -421,6 +423,11 @@ def history(record: Record) -> tuple[Attempt, ...]:
     if record.state not in TERMINAL or record.started_at is None or record.finished_at is None:
         return record.history
     return (*record.history, ended_attempt(record, record.finished_at, record.state, record.error))
+
+
+def number_of(line: Attempt) -> int:
+    """The number that an attempt had while it ran. Its entry counts charged attempts, not one given back."""
+    return line.number + (line.outcome in UNCHARGED)
 
 
 def failures(record: Record) -> int:

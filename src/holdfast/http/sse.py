@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ..client.handles import MAX_POSITION
 from ..core.errors import InvalidJob, JobNotFound, OutcomeUnknown, StoreUnavailable
 from ..tasks.handle import Handle
 from . import limits
@@ -86,7 +87,7 @@ def resumed_at(last_event_id: bytes | str | None, position: int = 0) -> int:
     if not last_event_id:
         return position
     text = last_event_id.decode("latin-1") if isinstance(last_event_id, bytes) else last_event_id
-    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+    if not text.isascii() or not text.isdecimal() or len(text) > 18 or int(text) >= MAX_POSITION:
         raise InvalidJob("Last-Event-ID is not an id of this stream; omit the header to start from the beginning")
     return int(text)
 

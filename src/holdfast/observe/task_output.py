@@ -76,7 +76,7 @@ def _add_text(log: TaskLog, level: int, text: str) -> None:
 
 def _add_record(log: TaskLog, record: logging.LogRecord) -> None:
     """Send a log record, with its traceback."""
-    text = _message(record)
+    text = message_of(record)
     if record.exc_info and record.exc_info[0] is not None:
         text = f"{text}\n{_traceback(record.exc_info)}"
     if record.stack_info:
@@ -84,7 +84,7 @@ def _add_record(log: TaskLog, record: logging.LogRecord) -> None:
     log.send(encode(int(record.created * MICROS), record.levelname, record.name, text))
 
 
-def _message(record: logging.LogRecord) -> str:
+def message_of(record: logging.LogRecord) -> str:
     """The message of a log record. It never raises: the handlers of the logger report what is wrong with the record."""
     with suppress(Exception):  # wrong arguments
         return record.getMessage()

@@ -26,7 +26,7 @@ from ...app import Holdfast, parts_of
 from ...core.clock import Clock, fresh_entropy
 from ...core.errors import StoreUnavailable
 from ...core.job import Record
-from ...core.lifecycle import Outcome
+from ...core.lifecycle import Outcome, storable
 from ...core.operations import Note, Settlement
 from ...loading import load_address
 from ...observe import task_output, traces
@@ -152,10 +152,10 @@ class _Forward(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = {"child": os.getpid(), **fields_for(record)}
-        message = record.getMessage()
+        message = task_output.message_of(record)
         if record.exc_info:
             message += "\n" + logging.Formatter().formatException(record.exc_info)
-        self._line.send(Log(record.name, record.levelno, message, fields))
+        self._line.send(Log(storable(record.name), record.levelno, storable(message), fields))
 
 
 class _Stopped(BaseException):
