@@ -73,6 +73,15 @@ async def test_top_shows_the_store_and_its_keys_work(app):
         await slow.wait(10)
 
 
+async def test_a_sample_that_arrives_after_top_was_closed_is_dropped(app):
+    top = Top(Holdfast(parts_of(app).url))
+    async with top.run_test() as pilot:
+        await pilot.pause()
+        await top.query("#head").remove()
+        await top.refresh_all()
+    assert top.return_code != 1
+
+
 def test_without_textual_the_extra_is_named(terminal):
     (terminal.folder / "textual.py").write_text("raise ModuleNotFoundError('none', name='textual')\n")
     terminal.env["PYTHONPATH"] = str(terminal.folder)

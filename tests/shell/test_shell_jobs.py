@@ -2,8 +2,8 @@
 
 import json
 import subprocess
-import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +41,14 @@ def enqueue(shop, id, command, **options):
 
 def ended(shop, id, limit=20):
     return shop.until(lambda: (job := shop.job(id))["state"] in ("succeeded", "dead", "cancelled") and job, limit)
+
+
+def open_files(pid):
+    found = []
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            found.append(each.readlink())
+    return found
 
 
 def sleeping(shop, word):
@@ -102,7 +110,7 @@ def test_logs_follow_a_job_live(shop):
 
 
 def test_logs_follow_an_attempt_that_has_not_begun(shop):
-    enqueue(shop, "x", "while [ ! -e go ]; do sleep 0.05; done; echo out $HOLDFAST_ATTEMPT; exit 1", max_retries=2)
+    enqueue(shop, "x", "while [ ! -e on ]; do sleep 0.05; done; echo out $HOLDFAST_ATTEMPT; exit 1", max_retries=2)
     shop.until(lambda: shop.job("x")["state"] == "running")
     followers = [
         subprocess.Popen(
@@ -111,8 +119,9 @@ def test_logs_follow_an_attempt_that_has_not_begun(shop):
         )
         for more in ([], ["--json"])
     ]  # fmt: skip
-    time.sleep(2)  # they have begun to read
-    (shop.folder / "go").touch()
+    for follower in followers:  # they have begun to read
+        shop.until(lambda pid=follower.pid: any("holdfast.db" in str(file) for file in open_files(pid)))
+    (shop.folder / "on").touch()
     text, lines = [follower.communicate(timeout=60)[0] for follower in followers]
     assert text == "out 2\n"
     assert [json.loads(line)["text"] for line in lines.splitlines()] == ["out 2"]

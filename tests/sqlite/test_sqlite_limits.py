@@ -31,17 +31,21 @@ END;
 """Every start of a job, in whatever process, is followed by a count of what runs of its limit key."""
 WORK = """
 import asyncio, sys
+from pathlib import Path
 from holdfast.store.protocol import Batch
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.build import ask, succeeded
 
-async def main(path, name):
+async def main(path, name, crowd):
     store = SqliteStore(path, synchronous="normal")
     await store.open()
     listener, ends = store.listen(["queue/default"]), []
     while True:
         answers = await store.write(Batch(settles=ends, asks=[ask(name, limit=20)]))
         assert all(answers.settles), "a claim was lost"
+        Path(path + "." + name).touch()
+        while len(list(Path(path).parent.glob("jobs.db.p*"))) < int(crowd):
+            await asyncio.sleep(0.01)  # until all have claimed
         ends = [succeeded(record) for record in answers.asks[0].records]
         if not ends:
             [queue] = await store.stats()
@@ -61,7 +65,7 @@ async def test_a_crowd_never_runs_more_of_a_limit_key_than_it_allows(path, store
     await insert(store, *jobs)
     watcher = sqlite3.connect(path)
     watcher.executescript(COUNT)
-    crowd = [python(WORK, path, f"p{number}") for number in range(CROWD)]
+    crowd = [python(WORK, path, f"p{number}", CROWD) for number in range(CROWD)]
     await asyncio.gather(*(asyncio.to_thread(each.communicate) for each in crowd))
     assert [each.returncode for each in crowd] == [0] * CROWD
     assert (await store.stats())[0].counts == {"succeeded": JOBS}

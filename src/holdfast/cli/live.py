@@ -111,6 +111,8 @@ class Top(App[None]):
         except HoldfastError as error:
             self._show(str(error))
             return
+        if not self.query("#head"):
+            return  # it was closed meanwhile
         self._samples.append(sample)
         self.query_one("#head", Static).update(self._head(sample))
         self.query_one("#reasons", Static).update("\n".join(_reasons(sample.slow.why)))
