@@ -216,6 +216,28 @@ async def test_the_dead_jobs_of_a_queue_are_found_by_their_index(store, sql, sch
     assert re.search(r"ended_unsuccessful.*\n.*Index Cond: .*queue = ", plan), plan
 
 
+@pytest.mark.parametrize(
+    ("state", "index"), [("failed", "job_delayed"), ("scheduled", "job_delayed"), ("running", "job_running")]
+)
+async def test_the_few_jobs_of_a_state_are_found_by_its_index_with_a_plan_for_any_values(
+    store, sql, schema, state, index
+):
+    """asyncpg prepares statements: after five executions the server may keep one plan for all values."""
+    await fill(sql, schema, 5000)
+    await claim(store, "me", limit=10)
+    await insert(store, *(new_job(delay=3600) for _ in range(20)))
+    statement, values = observe.page(Where(states=(state,)), 1_000_000, None, 11)
+    assert values == [1_000_000]
+    await sql.execute("SET plan_cache_mode = force_generic_plan")
+    await sql.execute(f"PREPARE page AS {statements.for_schema(statement, schema)}")
+    for _ in ("without statistics", "with statistics"):
+        plan = "\n".join(row[0] for row in await sql.fetch("EXPLAIN EXECUTE page (1000000)"))
+        assert index in plan, plan
+        assert "job_pkey" not in plan
+        assert "Seq Scan on job" not in plan
+        await sql.execute(f"ANALYZE {schema}.job")
+
+
 async def drain(store, me, number, size=100):
     """Enqueue, claim and settle; seconds per exchange, the last ones."""
     took, records, done = [], [], 0
