@@ -34,26 +34,25 @@ local function look_at(seq)
     return
   end
   bytes = bytes + #body
-  local _, queue, task, tags = words(body)
-  if (want.queue and queue ~= want.queue) or (want.task and task ~= want.task) or (want.tag and not has_tag(tags)) then
+  if want.queue or want.task or want.tag then
+    local _, queue, task, tags = words(body)
+    if (want.queue and queue ~= want.queue) or (want.task and task ~= want.task) or (want.tag and not has_tag(tags)) then
+      return
+    end
+  end
+  local mutable = kept.mutable and mutable_of(kept.mutable)
+  if want.finished_before and not (mutable and mutable.finished_at and mutable.finished_at < want.finished_before) then
     return
   end
-  if states or want.finished_before or want.limit_key then
-    local mutable = kept.mutable and mutable_of(kept.mutable)
-    local state = (states or want.limit_key) and state_of(seq, body, mutable)
-    if want.limit_key and not (state == STATE.deferred and name_of(limit_key_of(body)) == want.limit_key) then
-      return
-    end
-    if states and not states[(state == STATE.deferred or state == STATE.unreadable) and STATE.blocked or state] then
-      return
-    end
-    if want.finished_before and not (mutable and mutable.finished_at and mutable.finished_at < want.finished_before) then
-      return
-    end
+  local state = state_of(seq, body, mutable)
+  if want.limit_key and not (state == STATE.deferred and name_of(limit_key_of(body)) == want.limit_key) then
+    return
   end
-  if add_job(answer, seq) then
-    found = found + 1
+  if states and not states[(state == STATE.deferred or state == STATE.unreadable) and STATE.blocked or state] then
+    return
   end
+  add_row(answer, seq, state, kept, mutable)
+  found = found + 1
 end
 
 -- The sets with the deferred jobs of a limit key, or the jobs in these states, each a KnownSet; nil if there are none.
