@@ -5,6 +5,7 @@ HOLDFAST_DEPTH and HOLDFAST_WEAR make longer runs: 1,000,000 each is what the do
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -21,7 +22,7 @@ from holdfast.store.postgres import sql as statements
 from holdfast.store.postgres.call import Call
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, dead, holder, new_job, says, succeeded
-from holdfast.testing.verbs import answer_to, claim, every, insert, settle
+from holdfast.testing.verbs import answer_to, claim, every, insert, running, settle
 
 DEPTH = int(os.environ.get("HOLDFAST_DEPTH", "60000"))
 WEAR = int(os.environ.get("HOLDFAST_WEAR", "12000"))
@@ -236,6 +237,25 @@ async def test_the_few_jobs_of_a_state_are_found_by_its_index_with_a_plan_for_an
         assert "job_pkey" not in plan
         assert "Seq Scan on job" not in plan
         await sql.execute(f"ANALYZE {schema}.job")
+
+
+def nodes(plan):
+    """A node of a plan, and all below it."""
+    return [plan, *(one for below in plan.get("Plans", ()) for one in nodes(below))]
+
+
+async def test_statistics_of_past_minutes_are_read_without_being_sorted_or_added_up_again(store, sql, schema):
+    await settle(store, succeeded(await running(store)))
+    await sql.execute(
+        f"INSERT INTO {schema}.minute (at, queue, task, outcome, count, waited, ran, waits, runs, part)"
+        " SELECT 60000000, 'q' || n, 'work', 'succeeded', 1, 1, 1, '1', '1', false FROM generate_series(1, 2000) AS n"
+    )
+    assert len(await store.stats_by_minute(0)) == 2001
+    statement = statements.for_schema(f"EXPLAIN (ANALYZE, FORMAT JSON) {statements.MINUTES}", schema)
+    [plan] = json.loads(await sql.fetchval(statement, 0))
+    read = [node for node in nodes(plan["Plan"]) if node["Node Type"] in ("Sort", "Aggregate", "Incremental Sort")]
+    assert read
+    assert all(below["Actual Rows"] <= 1 for node in read for below in node["Plans"]), plan
 
 
 async def drain(store, me, number, size=100):
