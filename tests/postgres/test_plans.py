@@ -5,6 +5,7 @@ HOLDFAST_DEPTH and HOLDFAST_WEAR make longer runs: 1,000,000 each is what the do
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -21,7 +22,7 @@ from holdfast.store.postgres import sql as statements
 from holdfast.store.postgres.call import Call
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, dead, holder, new_job, says, succeeded
-from holdfast.testing.verbs import answer_to, claim, every, insert, settle
+from holdfast.testing.verbs import answer_to, claim, every, insert, running, settle
 
 DEPTH = int(os.environ.get("HOLDFAST_DEPTH", "60000"))
 WEAR = int(os.environ.get("HOLDFAST_WEAR", "12000"))
@@ -214,6 +215,47 @@ async def test_the_dead_jobs_of_a_queue_are_found_by_their_index(store, sql, sch
     said = await sql.fetch(f"EXPLAIN {statements.for_schema(statement, schema)}", *values)
     plan = "\n".join(row[0] for row in said)
     assert re.search(r"ended_unsuccessful.*\n.*Index Cond: .*queue = ", plan), plan
+
+
+@pytest.mark.parametrize(
+    ("state", "index"), [("failed", "job_delayed"), ("scheduled", "job_delayed"), ("running", "job_running")]
+)
+async def test_the_few_jobs_of_a_state_are_found_by_its_index_with_a_plan_for_any_values(
+    store, sql, schema, state, index
+):
+    """asyncpg prepares statements: after five executions the server may keep one plan for all values."""
+    await fill(sql, schema, 5000)
+    await claim(store, "me", limit=10)
+    await insert(store, *(new_job(delay=3600) for _ in range(20)))
+    statement, values = observe.page(Where(states=(state,)), 1_000_000, None, 11)
+    assert values == [1_000_000]
+    await sql.execute("SET plan_cache_mode = force_generic_plan")
+    await sql.execute(f"PREPARE page AS {statements.for_schema(statement, schema)}")
+    for _ in ("without statistics", "with statistics"):
+        plan = "\n".join(row[0] for row in await sql.fetch("EXPLAIN EXECUTE page (1000000)"))
+        assert index in plan, plan
+        assert "job_pkey" not in plan
+        assert "Seq Scan on job" not in plan
+        await sql.execute(f"ANALYZE {schema}.job")
+
+
+def nodes(plan):
+    """A node of a plan, and all below it."""
+    return [plan, *(one for below in plan.get("Plans", ()) for one in nodes(below))]
+
+
+async def test_statistics_of_past_minutes_are_read_without_being_sorted_or_added_up_again(store, sql, schema):
+    await settle(store, succeeded(await running(store)))
+    await sql.execute(
+        f"INSERT INTO {schema}.minute (at, queue, task, outcome, count, waited, ran, waits, runs, part)"
+        " SELECT 60000000, 'q' || n, 'work', 'succeeded', 1, 1, 1, '1', '1', false FROM generate_series(1, 2000) AS n"
+    )
+    assert len(await store.stats_by_minute(0)) == 2001
+    statement = statements.for_schema(f"EXPLAIN (ANALYZE, FORMAT JSON) {statements.MINUTES}", schema)
+    [plan] = json.loads(await sql.fetchval(statement, 0))
+    read = [node for node in nodes(plan["Plan"]) if node["Node Type"] in ("Sort", "Aggregate", "Incremental Sort")]
+    assert read
+    assert all(below["Actual Rows"] <= 1 for node in read for below in node["Plans"]), plan
 
 
 async def drain(store, me, number, size=100):

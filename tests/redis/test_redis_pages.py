@@ -39,9 +39,23 @@ async def test_a_page_of_the_dead_jobs_of_a_queue_reads_no_other_job(alone, open
     before = reads(alone)
     page = await store.find(where, None, 10)
     assert (len(page.records), page.cursor) == (3, None)
-    assert reads(alone) - before <= 2 * 3
+    assert reads(alone) - before == 3, "each job is read once"
     first = await store.find(where, None, 2)
     assert [len(first.records), len((await store.find(where, first.cursor, 2)).records)] == [2, 1]
+
+
+async def test_the_pages_of_many_dead_jobs_have_each_job_once_newest_first(alone, open_at):
+    store = await open_at(alone.url("pages"))
+    await die(store, "many", 300)
+    found, cursor = [], None
+    for size in (100, 150, 50):
+        before = reads(alone)
+        page = await store.find(Where(("dead",)), cursor, size)
+        assert reads(alone) - before <= size + 1, "it stops where the page is full"
+        assert len(page.records) == size
+        found, cursor = [*found, *page.records], page.cursor
+    assert cursor is None
+    assert [record.seq for record in found] == sorted({record.seq for record in found}, reverse=True)
 
 
 async def test_retried_and_deleted_jobs_leave_the_page_of_their_queue(alone, open_at):

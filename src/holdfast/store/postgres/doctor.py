@@ -17,8 +17,8 @@ INDEXES = (
     "job_pkey", "job_id", "job_ready", "job_due", "job_running", "ended_pkey", "ended_id", "ended_expiry",
     "ended_unsuccessful", "key_pkey", "key_expiry", "holder_pkey", "record_pkey", "generation_pkey", "floor_pkey",
     "output_pkey", "migration_pkey", "transition_pkey", "transition_xid", "minute_at", "minute_part", "job_waiting_for",
-    "ended_waiting_for", "job_deferred", "job_limit_key", "limiter_pkey", "limiter_opens", "limiter_idle", "notice_gen",
-    "notice_rest", "share_pkey", "share_idle", "share_part_limit_key",
+    "ended_waiting_for", "job_delayed", "job_deferred", "job_limit_key", "limiter_pkey", "limiter_opens",
+    "limiter_idle", "notice_gen", "notice_rest", "share_pkey", "share_idle", "share_part_limit_key",
 )  # fmt: skip
 
 

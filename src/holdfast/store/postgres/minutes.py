@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import zip_longest
 from typing import Any
 
 from ...core.histogram import Histogram, of_letters
@@ -13,16 +12,19 @@ from ..minute_sums import Sums
 
 
 def minute_stats(rows: Iterable[Any]) -> list[MinuteStats]:
-    """The statistics from rows of `sql.MINUTES`, in their order."""
-    found: dict[tuple[int, str, str, str], MinuteStats] = {}
+    """The statistics from rows of `sql.MINUTES`, by (minute, queue, task, outcome)."""
+    found: dict[tuple[int, str], dict[tuple[str, str], MinuteStats]] = {}
     for at, queue, task, outcome, part, count, waited, ran, waits, runs in rows:
-        place = (at, queue, task, outcome)
         read = of_letters if part else _of_counts
         made = MinuteStats(at, queue, task, outcome, count, waited, ran, read(waits), read(runs))
-        before = found.setdefault(place, made)
+        group = found.get((at, queue))
+        if group is None:
+            group = found[at, queue] = {}
+        before = group.setdefault((task, outcome), made)
         if before is not made:
-            found[place] = _sum(before, made)
-    return list(found.values())
+            group[task, outcome] = _sum(before, made)
+    # Sorted here, because `holdfast.tidy` has written most of them in order; in SQL they would all be sorted again.
+    return [group[place] for where in sorted(found) for group in (found[where],) for place in sorted(group)]
 
 
 def _sum(first: MinuteStats, second: MinuteStats) -> MinuteStats:
@@ -33,15 +35,8 @@ def _sum(first: MinuteStats, second: MinuteStats) -> MinuteStats:
 
 
 @lru_cache(maxsize=4096)
-def _of_counts(several: str) -> Histogram:
-    """The claims of each bucket, added up over histograms divided by commas. Most are one of a few.
-
-    A histogram that cannot be decoded is left out.
-    """
-    return tuple(map(sum, zip_longest(*map(_one, several.split(",")), fillvalue=0)))
-
-
-def _one(counts: str) -> Histogram:
+def _of_counts(counts: str) -> Histogram:
+    """The claims of each bucket; empty if they cannot be decoded. Most are one of a few."""
     try:
         return tuple(map(int, counts.split()))
     except ValueError:

@@ -43,7 +43,10 @@ def page(where: Where, before: int | None, last: int | None, limit: int) -> tupl
         parts.append(part.format(f"${len(values)}"))
 
     states = sorted({str(state) for state in where.states})
-    if states:
+    if len(states) == 1 and (_INDEXED | _UNSUCCESSFUL).issuperset(states):
+        # Not a parameter: a plan for any values could not use an index that has only jobs of this state.
+        parts.append(f"state = '{states[0]}'")
+    elif states:
         add("state = ANY ({}::text[])", states)
     if where.queue is not None:
         add("queue = {}::text", where.queue)
@@ -55,8 +58,6 @@ def page(where: Where, before: int | None, last: int | None, limit: int) -> tupl
         add("waiting_for = {}::text", waiting.write(where.waiting_for))
     if where.finished_before is not None:
         add("finished_at < {}::bigint", where.finished_before)
-    if len(states) == 1 and _UNSUCCESSFUL.issuperset(states):
-        parts.append(f"state = '{states[0]}'")  # the condition of the index ended_unsuccessful
     condition = " AND ".join(parts)
     pages = [sql.FIND.format(job=sql.JOB, table=table, where=condition, limit=limit) for table in _tables(where)]
     if len(pages) == 1:

@@ -174,10 +174,13 @@ UNION ALL
 SELECT queue, state, sum(count)::bigint, NULL FROM holdfast.ended_count GROUP BY queue, state HAVING sum(count) > 0
 """
 MINUTES = """
-SELECT at, queue, task, outcome, part, sum(count)::bigint, sum(waited)::bigint, sum(ran)::bigint,
-    string_agg(waits, CASE WHEN part THEN '' ELSE ',' END), string_agg(runs, CASE WHEN part THEN '' ELSE ',' END)
-FROM holdfast.minute WHERE at >= $1 GROUP BY at, queue, task, outcome, part ORDER BY at, queue, task, outcome
+SELECT at, queue, task, outcome, part, count, waited, ran, waits, runs FROM holdfast.minute WHERE at >= $1 AND NOT part
+UNION ALL
+SELECT at, queue, task, outcome, true, sum(count)::bigint, sum(waited)::bigint, sum(ran)::bigint,
+    string_agg(waits, ''), string_agg(runs, '')
+FROM holdfast.minute WHERE at >= $1 AND part GROUP BY at, queue, task, outcome
 """
+"""The statistics from a time on. Only rows of single commits are added up: the others, of past minutes, are many."""
 RECORDS = "SELECT kind, name, value, version FROM holdfast.record WHERE kind = ANY ($1)"
 PUT_RECORD = """
 INSERT INTO holdfast.record AS r (kind, name, value) SELECT $1, $2, $3

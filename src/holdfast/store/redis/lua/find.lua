@@ -1,7 +1,8 @@
 -- FIND: one bounded step towards a page of jobs, newest first.
 -- ARGV[1] is a FindMessage. Answers with a FoundHead, then a JobRow of each job found.
 
-local LOOK = 2000 -- jobs that one step reads
+local LOOK = 2000 -- jobs, or chunks of jobs, that one step reads
+local LOT = 32 -- members of a sorted set that are read at once: a page may need only the first
 local BYTES = 4 * 1024 * 1024 -- of bodies that one step reads
 local FEW = 5000 -- up to so many are sorted at once; more are found by reading backwards from the newest
 
@@ -34,26 +35,25 @@ local function look_at(seq)
     return
   end
   bytes = bytes + #body
-  local _, queue, task, tags = words(body)
-  if (want.queue and queue ~= want.queue) or (want.task and task ~= want.task) or (want.tag and not has_tag(tags)) then
+  if want.queue or want.task or want.tag then
+    local _, queue, task, tags = words(body)
+    if (want.queue and queue ~= want.queue) or (want.task and task ~= want.task) or (want.tag and not has_tag(tags)) then
+      return
+    end
+  end
+  local mutable = kept.mutable and mutable_of(kept.mutable)
+  if want.finished_before and not (mutable and mutable.finished_at and mutable.finished_at < want.finished_before) then
     return
   end
-  if states or want.finished_before or want.limit_key then
-    local mutable = kept.mutable and mutable_of(kept.mutable)
-    local state = (states or want.limit_key) and state_of(seq, body, mutable)
-    if want.limit_key and not (state == STATE.deferred and name_of(limit_key_of(body)) == want.limit_key) then
-      return
-    end
-    if states and not states[(state == STATE.deferred or state == STATE.unreadable) and STATE.blocked or state] then
-      return
-    end
-    if want.finished_before and not (mutable and mutable.finished_at and mutable.finished_at < want.finished_before) then
-      return
-    end
+  local state = state_of(seq, body, mutable)
+  if want.limit_key and not (state == STATE.deferred and name_of(limit_key_of(body)) == want.limit_key) then
+    return
   end
-  if add_job(answer, seq) then
-    found = found + 1
+  if states and not states[(state == STATE.deferred or state == STATE.unreadable) and STATE.blocked or state] then
+    return
   end
+  add_row(answer, seq, state, kept, mutable)
+  found = found + 1
 end
 
 -- The sets with the deferred jobs of a limit key, or the jobs in these states, each a KnownSet; nil if there are none.
@@ -176,12 +176,27 @@ local function set_by_number()
   return P .. UNSUCCESSFUL .. (want.queue and ':' .. want.queue or '')
 end
 
-local by_number = set_by_number()
-if by_number then
-  local some = call('ZREVRANGEBYSCORE', by_number, below(1), '-inf', 'LIMIT', 0, LOOK)
-  if not look_through(some) and #some == LOOK then
+-- Look through the jobs of a sorted set's members, each a number, from the highest that is not above `top`.
+local function descend(set, top, jobs_of)
+  local read = 0
+  repeat
+    local lot = call('ZREVRANGEBYSCORE', set, top, '-inf', 'LIMIT', 0, LOT)
+    for _, member in ipairs(lot) do
+      if look_through(jobs_of(member)) then
+        return
+      end
+      top = '(' .. member
+    end
+    read = read + #lot
+  until #lot < LOT or read >= LOOK
+  if read >= LOOK then
     answer[FOUND.before] = text(before)
   end
+end
+
+local by_number = set_by_number()
+if by_number then
+  descend(by_number, below(1), function(seq) return { seq } end)
   return answer
 end
 local sets = known_sets()
@@ -190,13 +205,5 @@ if few then
   look_through(few)
   return answer
 end
-local chunks = call('ZREVRANGEBYSCORE', P .. 'chunks', below(PER_CHUNK), '-inf', 'LIMIT', 0, LOOK)
-for _, chunk in ipairs(chunks) do
-  if look_through(seqs_of(chunk)) then
-    return answer
-  end
-end
-if #chunks == LOOK then
-  answer[FOUND.before] = text(before)
-end
+descend(P .. 'chunks', below(PER_CHUNK), seqs_of)
 return answer

@@ -72,6 +72,8 @@ CREATE UNIQUE INDEX job_id ON holdfast.job (id);
 CREATE INDEX job_ready ON holdfast.job (gen, queue, quarantined, priority, run_at, seq) WHERE state = 'queued';
 -- Jobs that become ready at a time.
 CREATE INDEX job_due ON holdfast.job (gen, queue, run_at, seq) WHERE state IN ('scheduled', 'failed');
+-- The same jobs, newest last, so that listing those of a state reads no other job.
+CREATE INDEX job_delayed ON holdfast.job (state, seq, queue) WHERE state IN ('scheduled', 'failed');
 -- Running jobs by holder.
 CREATE INDEX job_running ON holdfast.job (gen, holder) WHERE state = 'running';
 -- Jobs that wait for something, newest last.

@@ -146,7 +146,8 @@ BEGIN
     INSERT INTO holdfast.minute (at, queue, task, outcome, count, waited, ran, waits, runs, part)
     SELECT p.at, p.queue, p.task, p.outcome, sum(p.count), sum(p.waited), sum(p.ran),
         holdfast.letter_counts(string_agg(p.waits, '')), holdfast.letter_counts(string_agg(p.runs, '')), false
-    FROM parts AS p GROUP BY p.at, p.queue, p.task, p.outcome;
+    FROM parts AS p GROUP BY p.at, p.queue, p.task, p.outcome
+    ORDER BY p.at, p.queue, p.task, p.outcome;     -- in the order in which they are shown, so that there is little to sort
     DELETE FROM holdfast.minute AS m WHERE m.ctid = ANY (ARRAY(
         SELECT x.ctid FROM holdfast.minute AS x WHERE x.at < now - {MINUTE_STATS_KEPT}
         ORDER BY x.at LIMIT 50 * max_rows FOR UPDATE SKIP LOCKED));
