@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from holdfast.testing.history import JournalFile, Terms, acknowledged, began, check, read
 from support.story import Story
 
@@ -46,6 +49,12 @@ def test_a_journal_file_keeps_whole_lines_whatever_happens_to_its_writer(tmp_pat
     with path.open("ab") as file:
         file.write(b'{"event":"ran","jo')  # killed in the middle of a line
     assert [entry.event for entry in read(path)] == ["acked", "began"]
+    journal.write(acknowledged("b"))  # by another process
+    assert [(entry.event, entry.job) for entry in read(path)][2:] == [("acked", "b")]
+    with path.open("ab") as file:
+        file.write(b"no event\n")
+    with pytest.raises(msgspec.DecodeError):
+        list(read(path))
 
 
 def test_an_acknowledged_job_that_was_deleted_is_lost_where_nobody_deletes():

@@ -79,7 +79,7 @@ def _matches(name: str, pattern: str) -> bool:
         return name == pattern
     *parts, last = rest
     at, end = len(first), len(name) - len(last)
-    if at > end or not (name.startswith(first) and name.endswith(last)):
+    if at > end or (name[:at], name[end:]) != (first, last):
         return False
     for part in parts:
         if (found := name.find(part, at, end)) < 0:

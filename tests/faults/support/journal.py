@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.testing.history import JournalFile
+from holdfast.testing.history.journal import decoded
 
 Entry = dict[str, Any]
 
@@ -66,7 +67,7 @@ class Journal:
             file.seek(self._read_to)
             data = file.read()
         whole = data.rfind(b"\n") + 1
-        self._entries += [json.loads(line) for line in data[:whole].splitlines()]
+        self._entries += [decoded(line, json.loads) for line in data[:whole].splitlines()]
         self._read_to += whole
 
 

@@ -2,18 +2,21 @@
 
 Lines are appended by single writes (O_APPEND): lines of different processes never mix, a killed process loses nothing
 that it has written, and the lines are in the order of time: an event was over before the event of the next line began.
+A process that is killed during a write may leave the beginning of a line, which `read` drops.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from ...core.clock import Clock, SystemClock
+
+T = TypeVar("T")
 
 
 class Past(msgspec.Struct, frozen=True, gc=False):
@@ -133,13 +136,24 @@ class JournalFile:
             raise OSError(f"{self.path}: a line was written only in part; free space on the disk")
 
 
+def decoded(line: bytes, decode: Callable[[bytes], T]) -> T:
+    """One line. If a process was killed as it wrote, the beginning of its line stands in front: it is left out."""
+    begin = 0
+    while True:
+        try:
+            return decode(line[begin:])
+        except ValueError:
+            if (begin := line.find(b'{"', begin + 1)) < 0:
+                raise
+
+
 def read(path: str | Path) -> Iterator[Entry]:
-    """The events of a journal file; an incomplete last line, of a killed process, is left out."""
+    """The events of a journal file; incomplete lines, of killed processes, are left out."""
     decode = msgspec.json.Decoder(Entry).decode
     with open(path, "rb") as file:
         for line in file:
             if line.endswith(b"\n"):
-                yield decode(line)
+                yield decoded(line, decode)
 
 
 def dump(entries: Iterable[Entry]) -> bytes:
