@@ -37,6 +37,7 @@ WORTH = {
     "test_parent_and_child_killed_on_one_host_and_the_job_runs_on_another": "a lease of another host has to run out",
     "test_a_job_that_computes_in_c_for_many_leases_runs_once": "four leases without the interpreter's lock",
     "test_a_running_job_is_followed_live": "a real worker's output in a real page",
+    "test_a_worker_that_dies_before_it_answers_is_reported": "the command's own wait for an answer has to pass",
     "test_queuectls_own_flow": "one of the systems that Holdfast replaces, from its first command to its last",
     "test_five_workers_and_two_hundred_jobs_each_run_once": "the smallest whole fleet from the command line",
     "test_no_job_stays_deferred_for_a_lifted_pause_though_clocks_are_wrong": "processes with three different clocks",
