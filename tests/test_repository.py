@@ -33,3 +33,13 @@ def test_no_tracked_file_mentions(what: str):
         if FORBIDDEN[what].search(line)
     ]
     assert not found, "\n".join(found)
+
+
+def test_a_browser_waits_for_functions_and_not_for_texts():
+    """A text is evaluated at each look, which a page with a Content-Security-Policy refuses from the second look on."""
+    waits = re.compile(r"wait_for_function\(\s*f?[\"'](?!\(.*\) =>|\w+ =>)")
+    texts = {file: file.read_text() for file in tracked_files() if file.suffix == ".py"}
+    found = [
+        f"{file.relative_to(ROOT)}: {match.group()}" for file, text in texts.items() for match in waits.finditer(text)
+    ]
+    assert not found, "\n".join(found)

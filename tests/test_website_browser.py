@@ -190,7 +190,7 @@ def test_the_site_is_dark_where_the_system_is_and_can_be_switched(make_page, add
     page.goto(address + "guides/tasks/")
     assert page.evaluate(BACKGROUND) < 60
     page.get_by_title("Switch to light mode").click()
-    page.wait_for_function(f"({BACKGROUND})() > 200")
+    page.wait_for_function(f"() => ({BACKGROUND})() > 200")
     page.goto(address + "guides/flows/")
     assert page.evaluate(BACKGROUND) > 200, "the choice holds on the next page"
 
