@@ -6,6 +6,7 @@ import logging
 import os
 import sqlite3
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from holdfast import Holdfast, Worker
 from holdfast.app import parts_of
 from holdfast.core.errors import ConfigError
+from holdfast.worker.run import isolated
+from holdfast.worker.run.isolated import Child
 from support.eventually import eventually
 from support.workers import working
 
@@ -311,3 +314,23 @@ async def test_a_second_block_in_a_process_finds_that_its_claim_has_ended(app, t
     assert (job.state, job.result) == ("succeeded", 1)
     with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
         assert connection.execute("SELECT number FROM saved").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("call", [(tasks.double, 1), (tasks.who, 1)], ids=["isolated", "pooled"])
+async def test_a_job_whose_output_cannot_be_read_fails_before_its_process_starts(app, monkeypatch, call):
+    start, started = threading.Thread.start, []
+
+    def fail(thread):
+        if thread.name == "holdfast-output":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def child(*given):
+        started.append(given)
+        return Child(*given)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    monkeypatch.setattr(isolated, "Child", child)
+    [job] = await run(app, call)
+    assert (job.state, started) == ("dead", [])
+    assert "can't start new thread" in job.error

@@ -62,7 +62,7 @@ class Printing:
         self.writer = OutputWriter("a-job", sink, limit, asyncio.get_running_loop())
         self.printer = Printer(self.writer)
         self.child = os.dup(self.printer.fd)
-        self.printer.start()
+        self.printer.handed_over()
 
     async def finish(self, **also):
         await self.printer.end()

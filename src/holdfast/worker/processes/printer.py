@@ -16,7 +16,10 @@ MAX_REMAINING = 1 << 22
 
 
 class Printer:
-    """Reads a pipe on its own thread, and passes its data to a writer. `fd` is the child's standard output."""
+    """Reads a pipe on its own thread, and passes its data to a writer. `fd` is the child's standard output.
+
+    It reads before the child is started, so that a child never runs without it.
+    """
 
     def __init__(self, writer: OutputWriter) -> None:
         self._writer = writer
@@ -24,11 +27,17 @@ class Printer:
         self._stop_reading, self._stop_writing = os.pipe()
         os.set_blocking(self._reading, False)
         self._thread = threading.Thread(target=self._drain, name="holdfast-output", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system has no more threads
+            for fd in (self._reading, self.fd, self._stop_reading, self._stop_writing):
+                os.close(fd)
+            raise
 
-    def start(self) -> None:
-        """The child has its end of the pipe: close ours and begin to read."""
+    def handed_over(self) -> None:
+        """The child has its end of the pipe: close ours."""
         os.close(self.fd)
-        self._thread.start()
+        self.fd = -1
 
     def _drain(self) -> None:
         poll = select.poll()
@@ -46,7 +55,9 @@ class Printer:
                 self._writer.put(data)
 
     async def end(self) -> None:
-        """The child has ended: read the rest of the pipe."""
+        """The child has ended, or was never started: read the rest of the pipe."""
+        if self.fd >= 0:
+            os.close(self.fd)
         os.close(self._stop_writing)
         await asyncio.to_thread(self._thread.join)
         os.close(self._reading)

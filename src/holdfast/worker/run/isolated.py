@@ -202,6 +202,7 @@ class Children:
         address, pooled = self.find_app(), task.run_in == "process"
         log = run.log
         printer = None if log is None else Printer(log.writer)
+        child: Child | None = None
         try:
             # A fresh child prints to the pipe from its start; one of the pool gets the pipe with the job.
             child = (self._take() if pooled else None) or Child(
@@ -214,12 +215,13 @@ class Children:
             child.start(context, start, pipe)
             self._running[run] = child
         except BaseException:
+            if child is not None:
+                await unhindered(child.close())
             if printer is not None:
-                printer.start()
                 await unhindered(printer.end())
             raise
         if printer is not None:
-            printer.start()
+            printer.handed_over()
         limits = [asyncio.ensure_future(_note_pid(context, child.tree))]
         killed: list[str] = []
         if task.memory is not None:

@@ -62,10 +62,9 @@ def allow_shell(parts: Parts, pass_env: Sequence[str] | None = None) -> None:
             with _input(stdin) as given:
                 tree = Tree(["/bin/sh", "-c", command], env=surroundings, cwd=cwd, stdin=given, output=printer.fd)
         except (OSError, ValueError) as error:
-            printer.start()
             await printer.end()
             raise ProcessFailed(f"the command could not be started: {error}") from None
-        printer.start()
+        printer.handed_over()
         noting_pid = asyncio.ensure_future(_note_pid(ctx, tree))
         try:
             ending = await asyncio.shield(tree.ended)
