@@ -22,6 +22,7 @@ from .shape import STAR, Annotations, Injected, Shape, name_of, signature_of
 from .values import (
     encode_value,
     flaw,
+    has_nul,
     is_flat,
     not_finite,
     plain_json,
@@ -176,6 +177,9 @@ class _ByName:
         # A struct has no room for *args and **kwargs, and its fields are passed by name.
         simple = shape.star is None and shape.extra is None and not shape.positional_only
         self._read = self._struct_reader() if simple else None
+        hints = tuple(self._parameters[name].hint for name in shape.names)
+        self._kept = hints if simple and all(hint is str or hint is int or hint is bool for hint in hints) else None
+        """The types of the arguments, if JSON keeps every value of exactly these types: none is read back to check."""
 
     def _struct_reader(self) -> Callable[[bytes], Any]:
         """Decodes all parameters at once; the fields have generated names, since a parameter may have any name."""
@@ -194,6 +198,8 @@ class _ByName:
         if self._read is not None:
             try:
                 payload = self._dump(values)
+                if self._kept == tuple(map(type, args)) and not has_nul(payload):
+                    return payload
                 fields = astuple(self._read(payload))
                 if len(fields) != len(args):
                     fields = tuple(field for field in fields if field is not UNSET)

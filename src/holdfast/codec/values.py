@@ -155,7 +155,7 @@ def read(decode: Callable[[bytes], Any], data: bytes, what: str) -> Any:
 
 def flaw(payload: bytes) -> str | None:
     """What is invalid in well-formed JSON; None if nothing."""
-    if _has_nul(payload):
+    if has_nul(payload):
         return "contains the character \\u0000, which not every store can keep; remove it, or annotate it as bytes"
     if not _shallow(payload):
         return f"is nested deeper than {MAX_NESTING} levels; make it flatter"
@@ -167,10 +167,10 @@ def is_flat(payload: bytes, values: Iterable[object]) -> bool:
 
     Searching a megabyte of text for the rest takes three times as long as encoding it.
     """
-    return len(payload) > MAX_NESTING and _FLAT.issuperset(map(type, values)) and not _has_nul(payload)
+    return len(payload) > MAX_NESTING and _FLAT.issuperset(map(type, values)) and not has_nul(payload)
 
 
-def _has_nul(payload: bytes) -> bool:
+def has_nul(payload: bytes) -> bool:
     return b"\\" in payload and b"\\u0000" in payload and _NUL.search(payload) is not None
 
 
