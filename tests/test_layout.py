@@ -41,8 +41,8 @@ def listed() -> dict[str, set[str]]:
     for line in MAP.splitlines():
         if line.startswith("#"):
             heading = line
-        elif line.startswith("`") and " | " in line:
-            found.setdefault(heading, set()).update(re.findall(r"`([a-z0-9_/]+\.py)`", line.partition(" | ")[0]))
+        elif line.startswith("`") and "| " in line:
+            found.setdefault(heading, set()).update(re.findall(r"`([a-z0-9_/]+\.py)`", line.partition("| ")[0]))
     return found
 
 
