@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import Any
 
 from ...core import operations as ops
@@ -295,13 +294,11 @@ class RedisStore:
         """Reads hour by hour, so that a long range does not block the server."""
         link, head = self._open(), f"{{{self.address.prefix}}}:"
         since = max(since, await self.now() - micros(MINUTE_STATS_KEPT))
-        found: dict[tuple[int, str], list[ops.MinuteStats]] = {}
+        found: list[ops.MinuteStats] = []
         for hour in await link.command("ZRANGEBYSCORE", f"{head}hours", since // unpack.HOUR, "+inf"):
             flat = await link.command("HGETALL", f"{head}minutes:{hour.decode()}")
-            for one in unpack.stats_by_minute(int(hour), flat, since):
-                found.setdefault((one.at, one.queue), []).append(one)
-        order = attrgetter("task", "outcome")  # within a minute and queue: half the work of a sort by four values
-        return [one for place in sorted(found) for one in sorted(found[place], key=order)]
+            found += unpack.stats_by_minute(int(hour), flat, since)
+        return found
 
     async def holders(self) -> list[ops.HolderInfo]:
         return unpack.holders(await self._open().read(_HOLDERS))
