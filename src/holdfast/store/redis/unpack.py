@@ -276,7 +276,7 @@ def transitions(row: Row) -> ops.Transitions:
     return ops.Transitions(found, cursor.decode(), missed == 1)
 
 
-class _Texts(dict[bytes, str]):
+class Texts(dict[bytes, str]):
     """Decoded names: the same few are in many rows."""
 
     def __missing__(self, data: bytes) -> str:
@@ -284,11 +284,10 @@ class _Texts(dict[bytes, str]):
         return made
 
 
-def stats_by_minute(hour: int, flat: Row, since: int) -> Iterator[ops.MinuteStats]:
+def stats_by_minute(hour: int, flat: Row, since: int, text: Texts) -> Iterator[ops.MinuteStats]:
     """The minutes of one hour, from fields `<minute>:<outcome>:<size of the queue's name>:<queue><task>`."""
     values = iter(flat)
     recent = {b"%d" % minute: at for minute in range(60) if (at := hour * HOUR + minute * MINUTE) >= since}
-    text = _Texts()
     for field, value in zip(values, values, strict=True):
         try:  # suppress() would take as long as the rest
             minute, outcome, size, names = field.split(b":", 3)
