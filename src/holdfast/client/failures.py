@@ -99,15 +99,22 @@ def failed_attempts(record: Record) -> list[tuple[Attempt, Fault]]:
     return [(one, fault) for one, fault in found if fault is not None]
 
 
+class _Counts(dict[str, list[int]]):
+    """By name: before, within and after a span."""
+
+    def __missing__(self, name: str) -> list[int]:
+        made = self[name] = [0, 0, 0]
+        return made
+
+
 class FailureWindows:
     """Counts failed attempts before, within and after a span."""
 
     def __init__(self, start: int, end: int, versions: Mapping[str, str]) -> None:
         self._start, self._end, self._versions = start, end, versions
         self._seen: set[str] = set()
-        self._groups: dict[str, list[int]] = {}
+        self._groups, self._workers = _Counts(), _Counts()
         self._newest: dict[str, tuple[Fault, Record]] = {}
-        self._by: dict[str, dict[str, list[int]]] = {"worker": {}, "version": {}}
 
     def add(self, record: Record) -> None:
         """Add a job; each job once."""
@@ -121,10 +128,8 @@ class FailureWindows:
             newest = self._newest.get(fault.fingerprint)
             if newest is None or newest[0].at < fault.at:
                 self._newest[fault.fingerprint] = (fault, record)
-            self._groups.setdefault(fault.fingerprint, [0, 0, 0])[place] += 1
-            worker = attempt.worker or UNKNOWN
-            for kind, name in (("worker", worker), ("version", self._versions.get(worker, UNKNOWN))):
-                self._by[kind].setdefault(name, [0, 0, 0])[place] += 1
+            self._groups[fault.fingerprint][place] += 1
+            self._workers[attempt.worker or UNKNOWN][place] += 1
 
     def found(self, looked: int, *, complete: bool) -> Failures:
         groups = [
@@ -132,14 +137,16 @@ class FailureWindows:
             for fingerprint, (fault, record) in self._newest.items()
         ]
         groups.sort(key=lambda one: (-one.within, -one.before - one.after, one.task, one.pattern))
-        workers, versions = (
-            [FailedBy(name, *counts) for name, counts in _first(self._by[kind])] for kind in ("worker", "version")
-        )
-        return Failures(groups[:MAX_GROUPS], workers, versions, looked, complete)
+        versions = _Counts()
+        for worker, counts in self._workers.items():
+            for place, count in enumerate(counts):
+                versions[self._versions.get(worker, UNKNOWN)][place] += count
+        return Failures(groups[:MAX_GROUPS], _first(self._workers), _first(versions), looked, complete)
 
 
-def _first(counts: dict[str, list[int]]) -> list[tuple[str, list[int]]]:
-    return sorted(counts.items(), key=lambda one: (-one[1][1], -sum(one[1]), one[0]))[:MAX_GROUPS]
+def _first(counts: _Counts) -> list[FailedBy]:
+    found = sorted(counts.items(), key=lambda one: (-one[1][1], -sum(one[1]), one[0]))
+    return [FailedBy(name, *three) for name, three in found[:MAX_GROUPS]]
 
 
 class GroupHistory:

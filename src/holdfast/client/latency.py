@@ -97,22 +97,17 @@ class Kinds(dict[tuple[str, int, Histogram, Histogram], Kind]):
         return made
 
 
-class Tally:
+class Tally(dict[Kind, int]):
     """Minute statistics of one step, queue or task: how many minutes of each kind, added up when they are shown."""
-
-    __slots__ = ("kinds",)
-
-    def __init__(self) -> None:
-        self.kinds: dict[Kind, int] = {}
 
     def total(self) -> int:
         """Ended claims."""
-        return sum(kind.count * times for kind, times in self.kinds.items())
+        return sum(kind.count * times for kind, times in self.items())
 
     def activity(self) -> Activity:
         outcomes: Counter[str] = Counter()
         waits, runs = [0] * BUCKETS, [0] * BUCKETS
-        for kind, times in self.kinds.items():
+        for kind, times in self.items():
             outcomes[kind.outcome] += kind.count * times
             for total, histogram in ((waits, kind.waits), (runs, kind.runs)):
                 for bucket, count in enumerate(histogram[:BUCKETS]):
@@ -120,8 +115,12 @@ class Tally:
         return Activity(outcomes.total(), dict(sorted(outcomes.items())), _percentiles(waits), _percentiles(runs))
 
 
-Windows = dict[str, tuple[Tally, Tally, Tally]]
-"""By name: before, within and after a span."""
+class Windows(dict[str, tuple[Tally, Tally, Tally]]):
+    """By name: before, within and after a span."""
+
+    def __missing__(self, name: str) -> tuple[Tally, Tally, Tally]:
+        made = self[name] = (Tally(), Tally(), Tally())
+        return made
 
 
 def _percentiles(counts: Sequence[int]) -> Percentiles:
@@ -140,7 +139,7 @@ def latency(minutes: Iterable[MinuteStats], step: int) -> Latency:
             tally = tallies.get(name)  # pyright: ignore[reportArgumentType, reportCallIssue]
             if tally is None:
                 tally = tallies[name] = Tally()  # pyright: ignore[reportArgumentType]
-            tally.kinds[kind] = tally.kinds.get(kind, 0) + 1
+            tally[kind] = tally.get(kind, 0) + 1
     timed = [TimedActivity(moment(at * MICROS), steps[at].activity()) for at in sorted(steps)]
     return Latency(timed, _named(queues), _named(tasks))
 
@@ -152,8 +151,7 @@ def _named(tallies: dict[str, Tally]) -> list[NamedActivity]:
 
 def compared(minutes: Iterable[MinuteStats], start: int, end: int) -> Comparison:
     """What ended from `start` to `end` (microseconds, whole minutes), and as long before and after."""
-    queues: Windows = {}
-    tasks: Windows = {}
+    queues, tasks = Windows(), Windows()
     places: dict[int, int | None] = {}
     kinds = Kinds()
     for one in minutes:
@@ -163,12 +161,8 @@ def compared(minutes: Iterable[MinuteStats], start: int, end: int) -> Comparison
         if place is None:
             continue
         kind = kinds[one.outcome, one.count, one.waits, one.runs]
-        for tallies, name in ((queues, one.queue), (tasks, one.task)):
-            three = tallies.get(name)
-            if three is None:
-                three = tallies[name] = (Tally(), Tally(), Tally())
-            tally = three[place]
-            tally.kinds[kind] = tally.kinds.get(kind, 0) + 1
+        for tally in (queues[one.queue][place], tasks[one.task][place]):
+            tally[kind] = tally.get(kind, 0) + 1
     total = Compared("", *(_sum(three[place] for three in tasks.values()).activity() for place in range(3)))
     return Comparison(moment(start), moment(end), total, _compared(queues), _compared(tasks))
 
@@ -176,8 +170,8 @@ def compared(minutes: Iterable[MinuteStats], start: int, end: int) -> Comparison
 def _sum(tallies: Iterable[Tally]) -> Tally:
     found = Tally()
     for tally in tallies:
-        for kind, times in tally.kinds.items():
-            found.kinds[kind] = found.kinds.get(kind, 0) + times
+        for kind, times in tally.items():
+            found[kind] = found.get(kind, 0) + times
     return found
 
 

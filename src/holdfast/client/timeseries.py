@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 import msgspec
 
@@ -79,18 +80,22 @@ class Timeseries:
 
     @on_app_loop
     async def stats_by_minute(self, session: Session, since: timedelta | float) -> list[MinuteStats]:
-        """Outcomes of claims by minute, over the last `since`."""
-        return await session.store.stats_by_minute(await _start(session, since))
+        """Outcomes of claims by minute, over the last `since`, by (minute, queue, task, outcome)."""
+        found = await session.store.stats_by_minute(await _start(session, since))
+        return sorted(found, key=attrgetter("at", "queue", "task", "outcome"))
 
+    @on_app_loop
     async def rates(
-        self, since: timedelta | float, step: timedelta | float = 60, *, by_queue: bool = False
+        self, session: Session, since: timedelta | float, step: timedelta | float = 60, *, by_queue: bool = False
     ) -> list[Rate]:
         """Outcomes of claims over the last `since`, in steps of whole minutes."""
-        return rates(await self.stats_by_minute(since), checked_step(step), by_queue=by_queue)
+        minutes = await session.store.stats_by_minute(await _start(session, since))
+        return rates(minutes, checked_step(step), by_queue=by_queue)
 
-    async def latency(self, since: timedelta | float, step: timedelta | float = 60) -> Latency:
+    @on_app_loop
+    async def latency(self, session: Session, since: timedelta | float, step: timedelta | float = 60) -> Latency:
         """Outcomes, and percentiles of waiting and run times, over the last `since`: by step, queue and task."""
-        return latency(await self.stats_by_minute(since), checked_step(step))
+        return latency(await session.store.stats_by_minute(await _start(session, since)), checked_step(step))
 
     @on_app_loop
     async def compare(self, session: Session, start: datetime, end: datetime) -> Comparison:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -274,8 +275,9 @@ async def latency(call: Call, query: LatencyQuery) -> Answer:
 
 async def incident(call: Call, query: IncidentQuery) -> Answer:
     """Queues, tasks, error groups, workers and versions within a span, and as long before and after it."""
-    stats = await call.app.timeseries.compare(query.start, query.end)
-    return json(IncidentOut(stats, await call.app.errors.compare(query.start, query.end)))
+    app, start, end = call.app, query.start, query.end
+    failures, stats = await asyncio.gather(app.errors.compare(start, end), app.timeseries.compare(start, end))
+    return json(IncidentOut(stats, failures))
 
 
 async def error_group(call: Call, fingerprint: str, query: ErrorQuery) -> Answer:

@@ -212,7 +212,7 @@ class Store(Protocol):
         ...
 
     async def stats_by_minute(self, since: int) -> list[ops.MinuteStats]:
-        """How many claims ended how, per minute from this time on, by (minute, queue, task, outcome)."""
+        """How many claims ended how, from this minute on: one per minute, queue, task and outcome, in any order."""
         ...
 
     async def holders(self) -> list[ops.HolderInfo]:

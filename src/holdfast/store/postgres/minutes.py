@@ -10,21 +10,21 @@ from ...core.histogram import Histogram, of_letters
 from ...core.operations import MinuteStats
 from ..minute_sums import Sums
 
+FEW = 32
+_of_few = lru_cache(maxsize=4096)(of_letters)
+"""For up to FEW claims: most of their histograms are one of a few."""
+
 
 def minute_stats(rows: Iterable[Any]) -> list[MinuteStats]:
-    """The statistics from rows of `sql.MINUTES`, by (minute, queue, task, outcome)."""
-    found: dict[tuple[int, str], dict[tuple[str, str], MinuteStats]] = {}
+    """The statistics from rows of `sql.MINUTES`, one for each (minute, queue, task, outcome)."""
+    found: dict[tuple[int, str, str, str], MinuteStats] = {}
     for at, queue, task, outcome, part, count, waited, ran, waits, runs in rows:
-        read = of_letters if part else _of_counts
+        read = _of_counts if not part else _of_few if count <= FEW else of_letters
         made = MinuteStats(at, queue, task, outcome, count, waited, ran, read(waits), read(runs))
-        group = found.get((at, queue))
-        if group is None:
-            group = found[at, queue] = {}
-        before = group.setdefault((task, outcome), made)
+        before = found.setdefault((at, queue, task, outcome), made)
         if before is not made:
-            group[task, outcome] = _sum(before, made)
-    # Sorted here, because `holdfast.tidy` has written most of them in order; in SQL they would all be sorted again.
-    return [group[place] for where in sorted(found) for group in (found[where],) for place in sorted(group)]
+            found[at, queue, task, outcome] = _sum(before, made)
+    return list(found.values())
 
 
 def _sum(first: MinuteStats, second: MinuteStats) -> MinuteStats:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import Any
 
 from ...core import operations as ops
@@ -27,6 +26,8 @@ from .wake import Listeners
 
 GET_STEP = 500
 """Ids or keys that one script reads."""
+DECODED = 2000
+"""Minute statistics decoded in one go, about 2 ms: other calls of the event loop continue between."""
 MAX_READ = 20_000
 """Jobs that are read for one page, if no set has those that match: about 0.1 s."""
 _ENQUEUE_ONE = lone_script("enqueue_one")
@@ -295,13 +296,13 @@ class RedisStore:
         """Reads hour by hour, so that a long range does not block the server."""
         link, head = self._open(), f"{{{self.address.prefix}}}:"
         since = max(since, await self.now() - micros(MINUTE_STATS_KEPT))
-        found: dict[tuple[int, str], list[ops.MinuteStats]] = {}
+        found, text = list[ops.MinuteStats](), unpack.Texts()
         for hour in await link.command("ZRANGEBYSCORE", f"{head}hours", since // unpack.HOUR, "+inf"):
             flat = await link.command("HGETALL", f"{head}minutes:{hour.decode()}")
-            for one in unpack.stats_by_minute(int(hour), flat, since):
-                found.setdefault((one.at, one.queue), []).append(one)
-        order = attrgetter("task", "outcome")  # within a minute and queue: half the work of a sort by four values
-        return [one for place in sorted(found) for one in sorted(found[place], key=order)]
+            for at in range(0, len(flat), 2 * DECODED):
+                found += unpack.stats_by_minute(int(hour), flat[at : at + 2 * DECODED], since, text)
+                await asyncio.sleep(0)
+        return found
 
     async def holders(self) -> list[ops.HolderInfo]:
         return unpack.holders(await self._open().read(_HOLDERS))

@@ -276,7 +276,15 @@ def transitions(row: Row) -> ops.Transitions:
     return ops.Transitions(found, cursor.decode(), missed == 1)
 
 
-def stats_by_minute(hour: int, flat: Row, since: int) -> Iterator[ops.MinuteStats]:
+class Texts(dict[bytes, str]):
+    """Decoded names: the same few are in many rows."""
+
+    def __missing__(self, data: bytes) -> str:
+        made = self[data] = _text(data)
+        return made
+
+
+def stats_by_minute(hour: int, flat: Row, since: int, text: Texts) -> Iterator[ops.MinuteStats]:
     """The minutes of one hour, from fields `<minute>:<outcome>:<size of the queue's name>:<queue><task>`."""
     values = iter(flat)
     recent = {b"%d" % minute: at for minute in range(60) if (at := hour * HOUR + minute * MINUTE) >= since}
@@ -289,9 +297,9 @@ def stats_by_minute(hour: int, flat: Row, since: int) -> Iterator[ops.MinuteStat
             number, waited, ran, waits, runs = _sums(value)
             yield ops.MinuteStats(
                 at,
-                _text(names[:middle]),
-                _text(names[middle:]),
-                _text(outcome),
+                text[names[:middle]],
+                text[names[middle:]],
+                text[outcome],
                 number,
                 waited,
                 ran,

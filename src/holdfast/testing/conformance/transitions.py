@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 
 from holdfast.core.operations import MinuteStats, Transition
 from holdfast.store.protocol import MINUTE_STATS_KEPT, TRANSITIONS_KEPT, WATCH, Batch, Store
@@ -219,13 +220,13 @@ class TestMinuteStats(Topic):
             counts[place] = counts.get(place, 0) + minute.count
         assert counts == {("a", "succeeded"): 2, ("a", "dead"): 1, ("b", "failed"): 1, ("c", "released"): 1}
 
-    async def test_they_are_in_the_order_of_minute_queue_task_and_outcome(self, store: Store) -> None:
-        for queue, task in (("b", "x"), ("a", "y"), ("a", "x"), ("ab", "x")):
+    async def test_there_is_one_for_each_minute_queue_task_and_outcome(self, store: Store) -> None:
+        for queue, task in (("b", "x"), ("a", "y"), ("a", "x"), ("ab", "x"), ("b", "x")):
             await settle(store, succeeded(await running(store, queue=queue, task=task)))
             await settle(store, dead(await running(store, queue=queue, task=task)))
         found = [(one.at, one.queue, one.task, one.outcome) for one in await store.stats_by_minute(0)]
-        assert len(found) >= 8
-        assert found == sorted(found)
+        assert len(found) == len(set(found))
+        assert len({place[1:] for place in found}) == 8
 
     async def test_many_ends_in_one_batch_are_counted(self, store: Store) -> None:
         await insert(store, *[new_job() for _ in range(60)], *[new_job(queue="other") for _ in range(7)])
@@ -313,15 +314,15 @@ class TestMinuteStats(Topic):
         }
 
     @requires("manual_time")
-    async def test_minutes_are_in_order_from_a_given_time_on(self, store: Store, harness: Harness) -> None:
+    async def test_minutes_are_from_a_given_time_on(self, store: Store, harness: Harness) -> None:
         for _ in range(3):
             for queue in ("b", "a"):
                 await settle(store, succeeded(await running(store, queue=queue)))
             await harness.pass_time(60)
-        found = await store.stats_by_minute(0)
+        found = sorted(await store.stats_by_minute(0), key=attrgetter("at", "queue"))
         starts = sorted({minute.at for minute in found})
         assert [(minute.at, minute.queue) for minute in found] == [(at, queue) for at in starts for queue in "ab"]
-        assert await store.stats_by_minute(starts[1]) == found[2:]
+        assert sorted(await store.stats_by_minute(starts[1]), key=attrgetter("at", "queue")) == found[2:]
         assert found[0] == MinuteStats(starts[0], "a", "work", "succeeded", 1, 0, 0, (1,), (1,))
 
     @requires("manual_time")
