@@ -116,7 +116,7 @@ NOW = "SELECT holdfast.micros()"
 # -- holders
 
 HEARTBEAT = f"""
-SELECT holder, heartbeat, EXISTS (SELECT FROM holdfast.record WHERE kind = '{CONTROL}')
+SELECT holder, heartbeat, EXISTS (SELECT FROM holdfast.record WHERE kind = '{CONTROL}'), job, seq, fence, token, cancel
 FROM holdfast.heartbeat($1, $2, $3)
 """
 CLAIMS_OF = f"""

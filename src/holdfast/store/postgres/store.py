@@ -309,20 +309,13 @@ class PostgresStore:
 
     async def heartbeat(self, holders: Sequence[ops.Holder]) -> list[ops.HeartbeatReply]:
         ids = [holder.id for holder in holders]
-
-        async def work(link: Link) -> tuple[list[Any], list[Any]]:
-            abouts = [to_json(holder).decode() for holder in holders]
-            leases = [holder.lease for holder in holders]
-            renewed = await link.fetch(self._say(sql.HEARTBEAT), ids, abouts, leases)
-            # After the heartbeat has committed, so that the list of claims is at least as new as the heartbeat.
-            return renewed, await link.fetch(self._say(sql.CLAIMS_OF), ids)
-
-        renewed, rows = await self._run(work)
-        held: dict[str, list[ops.HeldClaim]] = {}
-        for row in rows:
-            held.setdefault(row[0], []).append(ops.HeldClaim(*row[1:]))
-        answers = {id: (number, requests) for id, number, requests in renewed}
-        return [ops.HeartbeatReply(answers[id][0], tuple(held.get(id, ())), answers[id][1]) for id in ids]
+        values = ids, [to_json(holder).decode() for holder in holders], [holder.lease for holder in holders]
+        rows = await self._run(lambda link: link.fetch(self._say(sql.HEARTBEAT), *values))
+        held: dict[str, list[ops.HeldClaim]] = {id: [] for id in ids}
+        for row in rows[len(ids) :]:
+            held[row[0]].append(ops.HeldClaim(*row[3:]))
+        renewed = {id: (number, requests) for id, number, requests, *_ in rows[: len(ids)]}
+        return [ops.HeartbeatReply(renewed[id][0], tuple(held[id]), renewed[id][1]) for id in ids]
 
     async def leave(self, holders: Sequence[str]) -> None:
         async def work(link: Link) -> None:
