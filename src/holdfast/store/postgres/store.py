@@ -70,7 +70,7 @@ class PostgresStore:
         pool = Pool(self.address, self.address.pool, setting=sql.READ_COMMITTED)
         try:
             async with pool.link() as link:
-                self._applied = await self._migrate(link)
+                self._applied, self._identity = await self._migrate(link)
                 plain = is_plain(link.raw)
         except GeneratorExit:  # its loop has ended: nothing can be awaited
             pool.release()
@@ -91,16 +91,14 @@ class PostgresStore:
                 lambda: connect_blocking(self.address, self._insert_statement), STATEMENT_TIMEOUT
             )
 
-    async def _migrate(self, link: Link) -> list[int]:
+    async def _migrate(self, link: Link) -> tuple[list[int], str]:
         try:
-            applied = await schema.migrate(link.raw, self.address)
-            self._identity = await link.raw.fetchval(self._say(sql.IDENTITY))
+            return await schema.migrate(link.raw, self.address)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             meaning = trouble.reading(error, self.address.shown)
             if meaning is None:
                 raise
             raise meaning from error
-        return applied
 
     async def close(self) -> None:
         pool, listeners, generations, signal = self._pool, self._listeners, self._generations, self._signal
