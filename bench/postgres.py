@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +81,23 @@ class Postgres:
             await connection.close()
 
     def _traffic(self, folder: Path) -> Traffic:
+        """Autovacuum rests meanwhile: the server counts its transactions too."""
         name = self.url(folder).rpartition("/")[2]
         count = f"SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = '{name}'"
-        return postgres_traffic(lambda: asyncio.run(self._execute(count)))
+        counted = postgres_traffic(lambda: asyncio.run(self._execute(count)))
+        self._set_autovacuum("off")
+
+        def traffic(seconds: float) -> Mapping[str, float]:
+            try:
+                return counted(seconds)
+            finally:
+                self._set_autovacuum("on")
+
+        return traffic
+
+    def _set_autovacuum(self, value: str) -> None:
+        asyncio.run(self._execute(f"ALTER SYSTEM SET autovacuum = {value}"))
+        asyncio.run(self._execute("SELECT pg_reload_conf()"))
 
     def versions(self) -> dict[str, str]:
         ours = own_versions(["holdfast", "asyncpg", "msgspec"])

@@ -1353,6 +1353,13 @@ DEFECTS = (
         "WHERE holdfast.has_listener($2)", "WHERE holdfast.has_listener(1) AND $2 > 0",
         POSTGRES + "test_a_holder_is_notified_of_each_request_to_it",
     ),
+    Defect(
+        "L", "a heartbeat of Postgres lists claims as they were before it", "store/postgres/sql.py",
+        "FROM holdfast.heartbeat($1, $2, $3)\n",
+        "FROM holdfast.heartbeat($1, $2, $3) WHERE job IS NULL\nUNION ALL SELECT holder, NULL, NULL, id, seq, fence,"
+        " token, cancel FROM holdfast.job\nWHERE holder = ANY ($1) AND state = 'running'\n",
+        "tests/postgres/test_late_claim.py",
+    ),
     # -- deadlines
     Defect(
         "B", "a job runs after its deadline", "client/session.py",

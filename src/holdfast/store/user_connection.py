@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sqlite3
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..core.errors import ConfigError
+
+if TYPE_CHECKING:
+    import sqlite3
 
 T = TypeVar("T")
 

@@ -26,12 +26,16 @@ def _script(step: Path) -> str:
     return filled("\n".join(part.read_text(encoding="utf-8") for part in parts))
 
 
+async def state(connection: Any, schema: str) -> tuple[int, str]:
+    """The version of a schema, and its identity (`sql.IDENTITY`); 0 if it has no Holdfast tables."""
+    if not await connection.fetchval(sql.for_schema(sql.EXISTS, schema)):
+        return 0, ""
+    return tuple(await connection.fetchrow(sql.for_schema(sql.STATE, schema)))
+
+
 async def version(connection: Any, schema: str) -> int:
     """The version of a schema; 0 if it has no Holdfast tables."""
-    if not await connection.fetchval(sql.for_schema(sql.EXISTS, schema)):
-        return 0
-    found = await connection.fetch(sql.for_schema(sql.VERSIONS, schema))
-    return found[-1][0] if found else 0
+    return (await state(connection, schema))[0]
 
 
 def check(found: int, address: Address) -> None:
@@ -43,12 +47,14 @@ def check(found: int, address: Address) -> None:
         )
 
 
-async def migrate(connection: Any, address: Address) -> list[int]:
-    """Bring the schema up to date; the versions that were applied. Concurrent callers wait for each other."""
-    found = await version(connection, address.schema)
+async def migrate(connection: Any, address: Address) -> tuple[list[int], str]:
+    """Bring the schema up to date; the versions that were applied, and its identity. Concurrent callers wait for each
+    other.
+    """
+    found, identity = await state(connection, address.schema)
     check(found, address)
     if found == LATEST:
-        return []
+        return [], identity
     applied: list[int] = []
     async with connection.transaction():
         await connection.execute(sql.for_schema(sql.LOCK_SCHEMA, address.schema))
@@ -60,7 +66,7 @@ async def migrate(connection: Any, address: Address) -> list[int]:
                 await _apply(connection, address, number, script)
                 await connection.execute(sql.for_schema(sql.APPLIED.format(version=number), address.schema))
                 applied.append(number)
-    return applied
+        return applied, (await state(connection, address.schema))[1]
 
 
 async def _apply(connection: Any, address: Address, number: int, script: str) -> None:

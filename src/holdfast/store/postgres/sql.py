@@ -116,7 +116,7 @@ NOW = "SELECT holdfast.micros()"
 # -- holders
 
 HEARTBEAT = f"""
-SELECT holder, heartbeat, EXISTS (SELECT FROM holdfast.record WHERE kind = '{CONTROL}')
+SELECT holder, heartbeat, EXISTS (SELECT FROM holdfast.record WHERE kind = '{CONTROL}'), job, seq, fence, token, cancel
 FROM holdfast.heartbeat($1, $2, $3)
 """
 CLAIMS_OF = f"""
@@ -250,7 +250,8 @@ after it has waited for its lock, which an older snapshot would not show."""
 # -- schema
 
 EXISTS = "SELECT to_regclass('holdfast.migration') IS NOT NULL"
-VERSIONS = "SELECT version FROM holdfast.migration ORDER BY version"
+STATE = f"SELECT coalesce(max(version), 0), ({IDENTITY}) FROM holdfast.migration"
+"""The version of the schema, and which one it is."""
 LOCK_SCHEMA = "SELECT pg_advisory_xact_lock(hashtext('holdfast.'), 0)"
 CREATE_SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS holdfast;

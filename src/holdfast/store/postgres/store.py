@@ -70,7 +70,7 @@ class PostgresStore:
         pool = Pool(self.address, self.address.pool, setting=sql.READ_COMMITTED)
         try:
             async with pool.link() as link:
-                self._applied = await self._migrate(link)
+                self._applied, self._identity = await self._migrate(link)
                 plain = is_plain(link.raw)
         except GeneratorExit:  # its loop has ended: nothing can be awaited
             pool.release()
@@ -91,16 +91,14 @@ class PostgresStore:
                 lambda: connect_blocking(self.address, self._insert_statement), STATEMENT_TIMEOUT
             )
 
-    async def _migrate(self, link: Link) -> list[int]:
+    async def _migrate(self, link: Link) -> tuple[list[int], str]:
         try:
-            applied = await schema.migrate(link.raw, self.address)
-            self._identity = await link.raw.fetchval(self._say(sql.IDENTITY))
+            return await schema.migrate(link.raw, self.address)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             meaning = trouble.reading(error, self.address.shown)
             if meaning is None:
                 raise
             raise meaning from error
-        return applied
 
     async def close(self) -> None:
         pool, listeners, generations, signal = self._pool, self._listeners, self._generations, self._signal
@@ -309,20 +307,13 @@ class PostgresStore:
 
     async def heartbeat(self, holders: Sequence[ops.Holder]) -> list[ops.HeartbeatReply]:
         ids = [holder.id for holder in holders]
-
-        async def work(link: Link) -> tuple[list[Any], list[Any]]:
-            abouts = [to_json(holder).decode() for holder in holders]
-            leases = [holder.lease for holder in holders]
-            renewed = await link.fetch(self._say(sql.HEARTBEAT), ids, abouts, leases)
-            # After the heartbeat has committed, so that the list of claims is at least as new as the heartbeat.
-            return renewed, await link.fetch(self._say(sql.CLAIMS_OF), ids)
-
-        renewed, rows = await self._run(work)
-        held: dict[str, list[ops.HeldClaim]] = {}
-        for row in rows:
-            held.setdefault(row[0], []).append(ops.HeldClaim(*row[1:]))
-        answers = {id: (number, requests) for id, number, requests in renewed}
-        return [ops.HeartbeatReply(answers[id][0], tuple(held.get(id, ())), answers[id][1]) for id in ids]
+        values = ids, [to_json(holder).decode() for holder in holders], [holder.lease for holder in holders]
+        rows = await self._run(lambda link: link.fetch(self._say(sql.HEARTBEAT), *values))
+        held: dict[str, list[ops.HeldClaim]] = {id: [] for id in ids}
+        for row in rows[len(ids) :]:
+            held[row[0]].append(ops.HeldClaim(*row[3:]))
+        renewed = {id: (number, requests) for id, number, requests, *_ in rows[: len(ids)]}
+        return [ops.HeartbeatReply(renewed[id][0], tuple(held[id]), renewed[id][1]) for id in ids]
 
     async def leave(self, holders: Sequence[str]) -> None:
         async def work(link: Link) -> None:

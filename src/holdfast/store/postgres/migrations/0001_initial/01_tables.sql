@@ -11,6 +11,14 @@ COMMENT ON FUNCTION holdfast.micros() IS 'The one clock of this store: due times
 
 CREATE SEQUENCE holdfast.job_seq;
 
+-- In plpgsql, because every statement that writes a job prepares the expressions of its constraints anew.
+CREATE FUNCTION holdfast.is_limit_key(value jsonb) RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN jsonb_typeof(value -> 'name') = 'string'
+        AND coalesce(value ->> 'concurrency', '0') ~ '^[0-9]{1,15}$' AND coalesce(value ->> 'interval', '0') ~ '^[0-9]{1,15}$'
+        AND coalesce(value ->> 'burst', '1') ~ '^[0-9]{1,15}$' AND coalesce(value ->> 'weight', '0') ~ '^[0-9]{1,9}$';
+END $$;
+
 -- The columns are in the order of holdfast.core.job.Record, with the store's own (nonce, settled, gen) after history.
 CREATE TABLE holdfast.job (
     seq bigint NOT NULL PRIMARY KEY,
@@ -58,9 +66,7 @@ CREATE TABLE holdfast.job (
     -- The functions below add to these numbers: one that is too large would stop every claim, not only that of this job.
     CONSTRAINT numbers_can_rise CHECK (attempt < 2000000000 AND fence < {LARGE}
         AND run_at BETWEEN 0 AND {LARGE} AND created_at BETWEEN 0 AND {LARGE}),
-    CONSTRAINT limit_key_has_numbers CHECK (limit_key IS NULL OR (jsonb_typeof(limit_key -> 'name') = 'string'
-        AND coalesce(limit_key ->> 'concurrency', '0') ~ '^[0-9]{1,15}$' AND coalesce(limit_key ->> 'interval', '0') ~ '^[0-9]{1,15}$'
-        AND coalesce(limit_key ->> 'burst', '1') ~ '^[0-9]{1,15}$' AND coalesce(limit_key ->> 'weight', '0') ~ '^[0-9]{1,9}$'))
+    CONSTRAINT limit_key_has_numbers CHECK (limit_key IS NULL OR holdfast.is_limit_key(limit_key))
 ) WITH (
     fillfactor = 85,                    -- room for notes to stay on their page
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,

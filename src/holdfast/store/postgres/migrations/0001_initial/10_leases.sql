@@ -1,17 +1,26 @@
 -- Leases, which belong to holders, and retention.
 
--- Renew the lease of each holder (creating missing ones). Rows are locked in the order of their ids, so that callers do
--- not deadlock; a task's own transaction never locks them.
+-- Renew the lease of each holder (creating missing ones): a row for each, then one for each of its claims. Rows are locked
+-- in the order of their ids, so that callers do not deadlock; a task's own transaction never locks them.
+-- The claims are read by a later statement, so they are at least as new as the heartbeat: a sweep that could end one of
+-- them has committed before the holder was locked, or skips it.
 CREATE FUNCTION holdfast.heartbeat(ids text[], abouts text[], leases double precision[])
-RETURNS TABLE (holder text, heartbeat bigint) LANGUAGE sql VOLATILE AS $$
+RETURNS TABLE (holder text, heartbeat bigint, job text, seq bigint, fence bigint, token bigint, cancel boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN QUERY
     INSERT INTO holdfast.holder AS h (id, about, heartbeat, renewed_at, expires)
     SELECT u.id, u.about::json, 1, n.now, n.now + (u.lease * {MICROS})::bigint
     FROM unnest(ids, abouts, leases) AS u(id, about, lease), (SELECT holdfast.micros() AS now) AS n
     ORDER BY u.id
     ON CONFLICT (id) DO UPDATE SET
         about = excluded.about, heartbeat = h.heartbeat + 1, renewed_at = excluded.renewed_at, expires = excluded.expires
-    RETURNING h.id, h.heartbeat
-$$;
+    RETURNING h.id, h.heartbeat, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::boolean;
+    RETURN QUERY
+    SELECT j.holder, NULL::bigint, j.id, j.seq, j.fence, j.token, j.cancel FROM holdfast.job AS j
+    WHERE j.holder = ANY (ids) AND j.gen = ANY (ARRAY(SELECT g.gen FROM holdfast.generation AS g)) AND j.state = 'running'
+    ORDER BY j.seq;
+END $$;
 
 -- Remove at most `max_rows` each of jobs past their retention, expired keys, expired holders without jobs, and limit keys
 -- that have been idle for LIMIT_KEYS_KEPT.
