@@ -345,7 +345,7 @@ async def test_a_request_without_an_answer_is_withdrawn_and_nothing_was_changed(
     await app.open()
     name = await pretended(app)
     [reply] = await app.workers.stop(name, timeout=0.05)
-    assert f"worker {name} did not answer within 0.05 s; the request was withdrawn, nothing was changed" in reply.error
+    assert f"worker {name} did not answer within 0.05 s; the request was withdrawn and not applied" in reply.error
     assert await left(app) == {CONTROL: {}, CONTROL_REPLY: {}}
 
 
@@ -370,7 +370,7 @@ async def test_the_audit_log_says_which_requests_were_not_applied(app):
     assert (restart.status, stop.status) == ("failed", "failed")
     assert restart.error.startswith("1 of 1 workers: ")
     assert "has no supervisor" in restart.error
-    assert "the request was withdrawn, nothing was changed" in stop.error
+    assert "the request was withdrawn and not applied" in stop.error
 
 
 async def test_the_audit_log_names_the_workers_that_a_request_for_all_or_for_a_host_was_sent_to(app):

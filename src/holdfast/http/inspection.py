@@ -125,10 +125,10 @@ async def ready(call: Call) -> Answer:
         late = StoreUnavailable(
             f"{redact(call.parts.url)} did not respond within {limits.READY_SECONDS:g} s; check the store"
         )
-        call.parts.runtime.outages.failed("ready", error if isinstance(error, HoldfastError) else late)
+        call.parts.runtime.outages.failed("readiness check", error if isinstance(error, HoldfastError) else late)
         detail = "the store does not respond; see the log of the server"
         raise Refused(STORE_UNAVAILABLE, detail, retry_safe=True, retry_after=limits.RETRY_AFTER) from error
-    call.parts.runtime.outages.worked("ready")
+    call.parts.runtime.outages.worked("readiness check")
     return json(shapes.Health("ok", "holdfast"))
 
 
