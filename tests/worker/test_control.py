@@ -325,7 +325,7 @@ async def test_who_is_not_alive_gets_no_request(app):
         ):
             with pytest.raises(WorkerNotFound, match=said):
                 await app.workers.quiet(*workers, **target)
-        with pytest.raises(InvalidJob, match="no worker was named"):
+        with pytest.raises(InvalidJob, match="no request was sent: name its workers"):
             await app.workers.stop()
         assert (await left(app))[CONTROL] == {}
         assert [one.state for one in await app.workers()] == ["active"]
