@@ -81,7 +81,7 @@ async function request(method, path, { body, signal, read, more } = {}) {
   } catch (error) {
     const late = abort.signal.aborted && !signal?.aborted;
     if (error instanceof Problem || (error.name === "AbortError" && !late)) throw error;
-    const unknown = method === "GET" ? "" : " The change may have been made: look before you repeat it.";
+    const unknown = method === "GET" ? "" : " The change may have been made: check this before you repeat it.";
     throw new Problem(0, "No response", `The server did not respond.${unknown}`);
   } finally {
     clearTimeout(limit);
