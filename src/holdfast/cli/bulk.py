@@ -53,7 +53,8 @@ def in_bulk(
         except HoldfastError as error:
             unknown = isinstance(error, OutcomeUnknown)
             more = "; whether one more step of up to 1000 jobs was written is unknown" if unknown else ""
-            error.add_note(f"{watch.last.changed} jobs were {done} before the error{more}")
+            if watch.last.changed or unknown:
+                error.add_note(f"{watch.last.changed} jobs were {done} before the error{more}")
             raise
         except BaseException:
             seen = f"{watch.last.changed} jobs were {done}, up to 1000 more may have been {done}"

@@ -81,7 +81,9 @@ class Outages:
             if failing and not self._failing:
                 self._ended_at = now
                 if self._announced:
-                    self._log("outage_ended", f"store operations of this process succeed again after {self._so_far()}", None)
+                    self._log(
+                        "outage_ended", f"store operations of this process succeed again after {self._so_far()}", None
+                    )
 
     def _so_far(self) -> str:
         return f"{self._failures} failures in {self._clock.monotonic() - self._began:.0f} s"
