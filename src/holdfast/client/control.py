@@ -196,7 +196,7 @@ class Workers:
 async def _selected(session: Session, ids: Sequence[str], target: Target) -> list[WorkerInfo]:
     host, version, everyone = target.get("host"), target.get("version"), target.get("all_workers", False)
     if not ids and host is None and version is None and not everyone:
-        raise InvalidJob("no request was sent: name its workers by their ids, host=, version= or all_workers=True")
+        raise InvalidJob("no request was sent: name its workers by their ids, host=, version= or all_workers=")
     if everyone and (ids or host is not None or version is not None):
         raise InvalidJob("no request was sent: for all workers, give no ids, host= or version=")
     wanted = [checked_text(id, "a worker's id") for id in ids]

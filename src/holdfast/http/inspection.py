@@ -73,7 +73,7 @@ async def resume_task(call: Call, name: str, body: shapes.TaskJobs) -> Answer:
     if not await call.app.resume(task=name, where=body.where):
         scope, paused = call.access.scope, await call.app.bulk.paused_tasks()
         names = ", ".join(one.name for one in paused if scope is None or scope.covers_task(one.task))
-        known = f"these are paused: {names}" if names else "nothing is paused"
+        known = f"these are paused: {names}" if names else "no task that you may see is paused"
         raise Refused(
             NOT_PAUSED, f"task {checked_pause(name, body.where).name} is not paused, so it was not resumed; {known}"
         )
