@@ -158,6 +158,9 @@ def test_every_message_that_the_runbook_quotes_is_in_the_code():
         assert any(all(part in candidate for part in parts) for candidate in texts), text
 
 
+STATUS = r"Status: (accepted(; \[\d{4}\]\(\d{4}-[a-z0-9-]+\.md\) (adds|changes) .+)?|obsolete, superseded by \[.+)"
+
+
 def test_every_decision_has_the_same_headings_and_is_listed():
     folder = ROOT / "docs" / "adr"
     listed = []
@@ -167,7 +170,7 @@ def test_every_decision_has_the_same_headings_and_is_listed():
         assert headings == ["## Context", "## Decision", "## Consequences"], page.name
         number = re.fullmatch(r"# (\d{4}): (.+)", first)
         assert number, page.name
-        assert re.fullmatch(r"Status: (accepted|obsolete, superseded by \[.+)", status), page.name
+        assert re.fullmatch(STATUS, status), page.name
         listed.append(f"- [{number[1]}]({page.name}): {number[2]}" + (" (obsolete)" if "obsolete" in status else ""))
     lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line.startswith("- ")] == listed

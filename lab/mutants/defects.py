@@ -299,6 +299,11 @@ DEFECTS = (
         MANY_LARGE + "test_calls_are_taken_a_bounded_way_ahead_of_bounded_writes",
     ),
     Defect(
+        "U", "an earlier refusal hides the unknown outcome of enqueue_many", "client/many_calls.py",
+        "refused.sort(key=lambda error: not isinstance(error, OutcomeUnknown))", "pass",
+        "tests/app/test_partial_bulk.py -k test_an_unknown_outcome_is_not_hidden_by_an_earlier_refusal",
+    ),
+    Defect(
         "D", "an enqueue answers before its write", "client/enqueue.py",
         "        return await session.commit.insert(jobs, unknown)\n",
         """        import asyncio

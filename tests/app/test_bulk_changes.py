@@ -151,7 +151,10 @@ async def test_every_change_of_many_is_an_event(app):
 
 @pytest.mark.parametrize(
     ("lost", "said"),
-    [(StoreUnavailable("down"), "written at least in part, before this error: down"), (OutcomeUnknown("lost"), "lost")],
+    [
+        (StoreUnavailable("down"), r"written at least in part; call retry_dead .*\. The step that failed: down"),
+        (OutcomeUnknown("lost"), "lost"),
+    ],
 )
 async def test_a_store_that_fails_half_way_is_reported_truthfully_and_the_next_call_does_the_rest(
     make_app, monkeypatch, lost, said

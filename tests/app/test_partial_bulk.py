@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import KeyConflict, PartialEnqueue, QueueFull, StoreUnavailable
+from holdfast import KeyConflict, OutcomeUnknown, PartialEnqueue, QueueFull, StoreUnavailable
 from holdfast.app import parts_of
+from holdfast.store import group_commit
 from holdfast.store.reference.memory import MemoryStore
 
 
@@ -56,6 +57,30 @@ async def test_a_store_that_fails_after_the_first_thousand_does_not_hide_it(make
         await app.enqueue_many([("noop",)] * 1500)
     assert sum(handle is not None for handle in partly.value.handles) == 1000
     assert (await app.stats()).counts["queued"] == 1000
+
+
+@pytest.mark.parametrize(("room", "raised"), [(0, OutcomeUnknown), (1, PartialEnqueue)])
+async def test_an_unknown_outcome_is_not_hidden_by_an_earlier_refusal(make_app, monkeypatch, room, raised):
+    class FailsLater(MemoryStore):
+        unsure = False
+
+        async def write(self, batch):
+            if self.unsure and any(job.queue == "default" for job in batch.inserts):
+                raise OutcomeUnknown("no answer; the write may have happened")
+            return await super().write(batch)
+
+    monkeypatch.setattr(group_commit, "RESENDS", ())
+    store = FailsLater()
+    app = make_app(store, max_depth=1)
+    noop = parts_of(app).registry.tasks["noop"]
+    if not room:
+        await noop.using(queue="full").enqueue()
+    store.unsure = True
+    with pytest.raises(raised) as failed:
+        await app.enqueue_many([noop.using(queue="full").call()] * 1000 + [noop.call()])
+    unknown = failed.value if room == 0 else failed.value.__cause__
+    assert isinstance(unknown, OutcomeUnknown)
+    assert len(unknown.job_ids) == 1
 
 
 async def test_what_was_stored_before_a_hook_raised_is_named(make_app):

@@ -99,7 +99,7 @@ async def test_a_discarded_job_gives_its_reason(app, task):
 async def test_not_ready_in_time_says_what_the_job_is_doing(app, task):
     handle = await task("echo").enqueue(1)
     started = time.monotonic()
-    with pytest.raises(TimeoutError, match=r"is still queued after 0\.1 s"):
+    with pytest.raises(TimeoutError, match=r"has not ended after 0\.1 s, its state is queued"):
         await handle.result(timeout=0.1)
     assert time.monotonic() - started > 0.08
 

@@ -227,6 +227,14 @@ async def test_bad_schedules_are_refused_before_anything_is_stored(app):
     assert await app.schedules.list() == []
 
 
+async def test_an_unknown_option_is_refused_with_the_closest_one(app):
+    with pytest.raises(TypeError, match=r"unknown option 'overlaps'; did you mean 'overlap'\?"):
+        await app.schedules.put("a", "noop", every=60, overlaps="skip")
+    with pytest.raises(TypeError, match=r"unknown option 'queue'; known options: every, tz, catch_up"):
+        app.cron("* * * * *", queue="mail")
+    assert await app.schedules.list() == []
+
+
 async def test_a_record_that_cannot_be_read_harms_no_other(app, clock):
     await app.schedules.put("daily", "report", every=60)
     await parts_of(app).records.put("schedule", "a", b"[1, 2")

@@ -354,7 +354,7 @@ async def test_many_at_once_cannot_replace(app, send):
     [
         ({"unique": "always"}, "unique= must be 'until_start', 'until_end' or a number of seconds"),
         ({"unique": 0}, "unique must be a number of seconds above 0"),
-        ({"unique": True}, "unique must be a number of seconds above 0"),
+        ({"unique": True}, "unique= must be 'until_start', 'until_end' or a number of seconds, not True"),
         ({"replace": True}, "need key="),
         ({"debounce": 30}, "need key="),
         ({"debounce": 0, "key": "k"}, "debounce must be a number of seconds above 0"),

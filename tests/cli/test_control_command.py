@@ -108,7 +108,7 @@ def test_a_worker_that_dies_before_it_answers_is_reported(terminal):
     terminal.until(lambda: store._run(_records, store)[CONTROL])
     store._run(_on_store, store, lambda engine: engine.leave(["silent"]))
     assert request.wait(60) == 1
-    assert "worker silent ended before it answered; nothing was changed" in terminal.log()
+    assert "worker silent ended before it answered; the request was not applied" in terminal.log()
 
 
 @pytest.mark.extended  # the supervisor waits for 20 s

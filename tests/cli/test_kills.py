@@ -76,7 +76,8 @@ def test_kill_of_the_jobs_own_processes(at_work):
     at_work.until(lambda: not at_work.states().keys() - {"failed", "succeeded"})
     failed = [one for one in at_work.json("list")["jobs"] if one["state"] == "failed"]
     assert failed
-    assert {one["error"] for one in failed} <= {"killed with its process guard", "killed by signal 9"}
+    guard = "killed with its parent process, a process guard of Holdfast"
+    assert {one["error"] for one in failed} <= {guard, "killed by signal 9"}
     for one in failed:
         assert "moved from" in at_work("retry", one["id"])
     all_succeeded(at_work)

@@ -175,7 +175,8 @@ UNKNOWN = [("show",), ("logs",), ("cancel",), ("retry",), ("explain",), ("dlq", 
 def test_an_unknown_id_is_exit_code_1(terminal):
     for words in UNKNOWN:
         output = terminal(*words, "nope", code=1)
-        assert "holdfast: there is no job 'nope' in this store: it was deleted, or the id is wrong; " in output
+        why = "it was deleted, or removed after its retention, or the id is wrong"
+        assert f"holdfast: there is no job 'nope' in this store: {why}; " in output
         assert "the store is sqlite:///holdfast.db (" in output
 
 

@@ -97,6 +97,10 @@ async def test_a_task_is_paused_and_resumed(http, app):
     not_resumed = "is not paused, so it was not resumed"
     assert refused.json["detail"] == f"task t {not_resumed}; these are paused: t where customer=42"
     assert (await http("POST", "/v1/tasks/t/resume", body)).json["paused"] is False
-    assert (await http("POST", "/v1/tasks/t/resume", body)).json["detail"].endswith(f"{not_resumed}; nothing is paused")
+    assert (
+        (await http("POST", "/v1/tasks/t/resume", body))
+        .json["detail"]
+        .endswith(f"{not_resumed}; no task that you may see is paused")
+    )
     assert (await http("GET", f"/v1/jobs/{held}")).json["status"] == "queued"
     assert (await http("GET", "/v1/tasks/paused")).json == {"paused": []}

@@ -209,7 +209,7 @@ async def test_the_enqueue_of_a_delivery_is_retried_after_a_store_outage(app, mo
     await claim.complete()
     await eventually(lambda: _deliveries(app))
     assert len(await _deliveries(app)) == 1
-    assert "webhooks failed, will retry" in caplog.text
+    assert "storing webhook deliveries failed, will retry" in caplog.text
 
 
 async def test_a_process_without_the_secret_logs_that_no_webhook_is_sent(tmp_path, caplog):

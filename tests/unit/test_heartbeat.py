@@ -16,6 +16,7 @@ from holdfast.testing import build
 from support.eventually import eventually
 
 LEASE = 0.03
+CONTROL = "answering control requests"
 
 
 class Reported:
@@ -244,7 +245,7 @@ async def test_requests_are_served_after_each_heartbeat_by_its_store():
     await one.stopped()
     assert served.calls <= store.heartbeats
     assert served.stores == {store}
-    assert {("worked", "heartbeat"), ("worked", "control")} == set(received.said)
+    assert {("worked", "heartbeat"), ("worked", CONTROL)} == set(received.said)
 
 
 async def test_requests_that_arrive_while_others_are_served_are_served_next():
@@ -270,11 +271,11 @@ async def test_requests_that_cannot_be_served_do_not_stop_the_heartbeat():
     one.start()
     await eventually(lambda: served.ended >= 2)
     await one.stopped()
-    control = [said for said in received.said if said[1] == "control"]
+    control = [said for said in received.said if said[1] == CONTROL]
     assert control[:3] == [
-        ("failed", "control", "away"),
-        ("failed", "control", "not a request"),
-        ("worked", "control"),
+        ("failed", CONTROL, "away"),
+        ("failed", CONTROL, "not a request"),
+        ("worked", CONTROL),
     ]
 
 
@@ -285,7 +286,7 @@ async def test_requests_without_an_answer_are_given_up_and_read_again(monkeypatc
     one.start()
     await eventually(lambda: served.calls >= 2)
     await one.stopped()
-    [first, *_] = [said for said in received.said if said[1] == "control"]
+    [first, *_] = [said for said in received.said if said[1] == CONTROL]
     assert first[0] == "failed"
     assert "within 0.02 s" in first[2]
 

@@ -325,7 +325,7 @@ async def test_who_is_not_alive_gets_no_request(app):
         ):
             with pytest.raises(WorkerNotFound, match=said):
                 await app.workers.quiet(*workers, **target)
-        with pytest.raises(InvalidJob, match="no worker was named"):
+        with pytest.raises(InvalidJob, match="no request was sent: name its workers"):
             await app.workers.stop()
         assert (await left(app))[CONTROL] == {}
         assert [one.state for one in await app.workers()] == ["active"]
@@ -345,7 +345,7 @@ async def test_a_request_without_an_answer_is_withdrawn_and_nothing_was_changed(
     await app.open()
     name = await pretended(app)
     [reply] = await app.workers.stop(name, timeout=0.05)
-    assert f"worker {name} did not answer within 0.05 s; the request was withdrawn, nothing was changed" in reply.error
+    assert f"worker {name} did not answer within 0.05 s; the request was withdrawn and not applied" in reply.error
     assert await left(app) == {CONTROL: {}, CONTROL_REPLY: {}}
 
 
@@ -370,7 +370,7 @@ async def test_the_audit_log_says_which_requests_were_not_applied(app):
     assert (restart.status, stop.status) == ("failed", "failed")
     assert restart.error.startswith("1 of 1 workers: ")
     assert "has no supervisor" in restart.error
-    assert "the request was withdrawn, nothing was changed" in stop.error
+    assert "the request was withdrawn and not applied" in stop.error
 
 
 async def test_the_audit_log_names_the_workers_that_a_request_for_all_or_for_a_host_was_sent_to(app):

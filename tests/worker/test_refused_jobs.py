@@ -209,7 +209,7 @@ async def test_a_task_is_warned_of_once_a_minute_with_the_number_since(two, capl
     assert refusals.add(claim.record, UNKNOWN, 3600)
     first, second = [line.getMessage() for line in caplog.records]
     assert UNKNOWN in first
-    assert (" 0 claims" in first, " 2 claims" in second) == (True, True)
+    assert ("since the last warning: 0)" in first, "since the last warning: 2)" in second) == (True, True)
     for number in range(2 * WARNED_TASKS):
         claim.record.task = f"task {number}"
         assert refusals.add(claim.record, UNKNOWN, 3600)

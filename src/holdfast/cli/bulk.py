@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 REASONS = {
     "state": "in a state that does not allow this", "moved": "changed concurrently", "not_found": "not found",
     "flow": "needed by a flow, or a flow with nothing to retry", "key": "with the key of another unfinished job",
-    "damaged": "damaged", "follow_up": "with a follow-up that cannot be stored", "refused": "refused by the store",
+    "damaged": "with stored data that cannot be decoded",
+    "follow_up": "with a follow-up that cannot be stored", "refused": "refused by the store",
     "scope": "outside the token's scope",
 }  # fmt: skip
 """Why jobs are skipped: each name of `Changed.reasons` as text."""
@@ -52,7 +53,8 @@ def in_bulk(
         except HoldfastError as error:
             unknown = isinstance(error, OutcomeUnknown)
             more = "; whether one more step of up to 1000 jobs was written is unknown" if unknown else ""
-            error.add_note(f"{watch.last.changed} jobs were {done} before the error{more}")
+            if watch.last.changed or unknown:
+                error.add_note(f"{watch.last.changed} jobs were {done} before the error{more}")
             raise
         except BaseException:
             seen = f"{watch.last.changed} jobs were {done}, up to 1000 more may have been {done}"

@@ -77,8 +77,8 @@ def _print(report: Report, store: str) -> None:
         echo(f"  {', '.join(group.samples)}{', …' if group.count > len(group.samples) else ''}")
     if report.open:
         echo(
-            f"{report.open:,} job{'s take' if report.open > 1 else ' takes'} results that are missing yet or too large;"
-            " the types of these results were not checked."
+            f"{report.open:,} job{'s take' if report.open > 1 else ' takes'} results of other jobs that have not ended,"
+            " or are too large to read; the types of these results were not checked."
         )
     if report.not_checked:
         echo(f"{report.not_checked:,} pickled calls were not checked: use a token with the roles read and work.")

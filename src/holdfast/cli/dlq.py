@@ -52,13 +52,13 @@ def retry(
     With --rate all jobs are scheduled at once, each at its time: the command does not have to stay.
     """
     if (id is None) != every:
-        raise InvalidJob("holdfast dlq retry takes either one job ID or --all; nothing was retried")
+        raise InvalidJob("nothing was retried: `holdfast dlq retry` takes either one job ID or --all")
     if dry_run and not every:
-        raise InvalidJob("--dry-run needs --all; nothing was retried")
+        raise InvalidJob("nothing was retried: --dry-run needs --all")
 
     if rate is not None:
         if not every:
-            raise InvalidJob("--rate needs --all; nothing was retried")
+            raise InvalidJob("nothing was retried: --rate needs --all")
         checked_rate(rate)
     if id is not None:
         print(with_app(url, lambda app: retried(app, id, "dead")))

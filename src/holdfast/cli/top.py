@@ -17,5 +17,5 @@ def top(url: options.Url = None) -> None:
     holdfast = make_app(url)
     asyncio.run(refuse_missing(holdfast))
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise ConfigError("holdfast top needs a terminal; `holdfast status --json` prints the counts once")
+        raise ConfigError("`holdfast top` needs a terminal; `holdfast status --json` prints the counts once")
     Top(holdfast).run()

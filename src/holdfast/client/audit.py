@@ -117,7 +117,10 @@ class Audit:
         kept = (await records_of(session.store, kind_of(second))).get(entry)
         found = None if kept is None else read(kept)
         if found is None:
-            raise InvalidJob(f"there is no entry {entry!r} in the audit log: it was removed, or the id is wrong")
+            raise InvalidJob(
+                f"there is no entry {entry!r} in the audit log: it was removed, or the id is wrong;"
+                " `holdfast audit` shows the ids"
+            )
         note_target(action=found.action)
         if undoable(found) is None:
             raise InvalidJob(
@@ -130,7 +133,8 @@ class Audit:
 def _checked_id(id: str, what: str) -> str:
     at, dash, rest = checked_text(id, what).partition("-")
     if not (dash and len(at) == 16 and at.isascii() and at.isdecimal() and len(rest) == 8):
-        raise InvalidJob(f"invalid {what} {id!r:.100}: use the {what} of an earlier page of the audit log")
+        source = "the cursor of an earlier page" if what == "cursor" else "the id of an entry"
+        raise InvalidJob(f"invalid {what} {id!r:.100}: use {source} of the audit log (`holdfast audit`)")
     return id
 
 

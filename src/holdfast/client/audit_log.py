@@ -250,13 +250,15 @@ def decoded(value: bytes) -> Entry | None:
         return None
 
 
-FINAL = "an entry of the audit log can be neither changed nor removed over HTTP once it has an outcome"
+FINAL = (
+    "was not changed: over HTTP, an entry of the audit log can be neither removed, nor changed once it has an outcome"
+)
 
 
 async def _not_removed(_: Store, write: RecordWrite) -> Sequence[Any]:
     """Over HTTP nothing is removed from the lists of entries."""
     if write.value is None:
-        raise ConfigError(FINAL)
+        raise ConfigError(f"entry {write.name!r} {FINAL}")
     return ()
 
 
@@ -266,7 +268,7 @@ async def _only_added(store: Store, write: RecordWrite) -> Sequence[Any]:
     kept = (await records_of(store, write.kind)).get(write.name)
     before = None if kept is None else read(kept)
     if before is not None and before.outcome is not None and kept is not None and kept.value != write.value:
-        raise ConfigError(FINAL)
+        raise ConfigError(f"entry {write.name!r} {FINAL}")
     entry = None if write.value is None else decoded(write.value)
     if entry is None:
         raise InvalidJob(

@@ -135,10 +135,12 @@ class Bulk:
         if rate is not None and action != "retry":
             raise InvalidJob("nothing was changed: rate= can be given only with the action 'retry'")
         if type(spaced) is not int or spaced < 0:
-            raise InvalidJob(f"spaced= must be the number of jobs that earlier calls retried, not {spaced!r:.100}")
+            raise InvalidJob(
+                f"nothing was changed: spaced= must be how many jobs earlier calls have retried, not {spaced!r:.100}"
+            )
         spacing = 0.0 if rate is None else 1 / checked_rate(rate)
         if isinstance(ids, str) or not isinstance(ids, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidJob(f"ids= must be a list of ids, not {ids!r:.100}")
+            raise InvalidJob(f"nothing was changed: ids= must be a list of ids, not {ids!r:.100}")
         if wanted is None and all and not ids:
             wanted = Filter()
         if (wanted is None) == (not ids):
@@ -156,9 +158,12 @@ class Bulk:
         else:
             sought, gone = Sought(wanted), 0
             if sought.everything and not all:
-                raise InvalidJob(f"this filter is empty, so every job matches; to {action} every job, set all= to true")
+                raise InvalidJob(
+                    f"nothing was changed: the filter is empty, so every job matches; to {action} every job, set"
+                    " all= to true"
+                )
             if all and not sought.everything:
-                raise InvalidJob("give either a filter that restricts the jobs, or all=, not both")
+                raise InvalidJob("nothing was changed: give either a filter that restricts the jobs, or all=, not both")
             found = await _look(session, sought, cursor, CHANGE_LIMIT, WINDOW)
             change = self._begin(session, action, states=sought.where.states, to=task, spacing=spacing, spaced=spaced)
         tally = change.tally
@@ -221,9 +226,9 @@ class Bulk:
         """
         states = states_named(state)
         if not states:
-            raise InvalidJob("purge needs the state of the jobs to delete, such as 'dead'")
+            raise InvalidJob("nothing was deleted: purge needs the state of the jobs to delete, such as 'dead'")
         if State.RUNNING in states:
-            raise InvalidJob("running jobs cannot be purged; cancel them first")
+            raise InvalidJob("nothing was deleted: running jobs cannot be purged; cancel them first")
         age = None if older_than is None else checked_seconds(older_than, "older_than")
         before = None if age is None else await session.store.now() - int(age * 1_000_000)
         where = where_of(states, queue, task, tag, finished_before=before)

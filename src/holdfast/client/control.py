@@ -46,6 +46,7 @@ REPLY_KEPT = 600.0
 """Seconds for which a process must have seen an answer before it removes it."""
 REPLY_BYTES = 512 * 1024
 """Maximum size of an answer."""
+SAME_VERSION = "use the same version of Holdfast in the worker and the client"
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -195,7 +196,7 @@ class Workers:
 async def _selected(session: Session, ids: Sequence[str], target: Target) -> list[WorkerInfo]:
     host, version, everyone = target.get("host"), target.get("version"), target.get("all_workers", False)
     if not ids and host is None and version is None and not everyone:
-        raise InvalidJob("no worker was named: give the ids of workers, host=, version= or all_workers=")
+        raise InvalidJob("no request was sent: name its workers by their ids, host=, version= or all_workers=")
     if everyone and (ids or host is not None or version is not None):
         raise InvalidJob("no request was sent: for all workers, give no ids, host= or version=")
     wanted = [checked_text(id, "a worker's id") for id in ids]
@@ -273,7 +274,7 @@ class _Exchange:
         try:
             await self._store.put_record(CONTROL, name, encode(self._request), 0)
         except HoldfastError as error:  # says whether it was written
-            self._fail(name, f"the request was not sent, or this is unknown: {error}")
+            self._fail(name, f"the request may not have reached worker {self._open[name]}: {error}")
 
     def _fail(self, name: str, error: str) -> None:
         self._replies.append(ControlReply(self._open.pop(name), self._request.action, error))
@@ -284,7 +285,10 @@ class _Exchange:
             try:
                 reply = decode_reply(found[name].value)
             except UNDECODABLE:
-                reply = ControlReply(self._open[name], self._request.action, "its answer cannot be decoded")
+                said = (
+                    f"the answer of worker {self._open[name]} cannot be decoded, so the request may have been applied"
+                )
+                reply = ControlReply(self._open[name], self._request.action, f"{said}; {SAME_VERSION}")
             self._replies.append(msgspec.structs.replace(reply, worker=self._open.pop(name)))
             with suppress(HoldfastError):  # maintenance removes it
                 await self._store.put_record(CONTROL_REPLY, name, None)
@@ -305,13 +309,13 @@ class _Exchange:
         live = {one.holder.id for one in await self._store.holders() if one.alive}
         for name, worker in list(self._open.items()):
             if worker not in live:
-                rest = "nothing was changed" if name in withdrawn else "it may have been applied before"
+                rest = "the request was not applied" if name in withdrawn else "the request may have been applied"
                 self._fail(name, f"worker {worker} ended before it answered; {rest}")
             elif name in withdrawn:
                 self._fail(
                     name,
-                    f"worker {worker} did not answer within {timeout:g} s; the request was withdrawn, nothing was"
-                    " changed: check that its process runs and reaches the store",
+                    f"worker {worker} did not answer within {timeout:g} s; the request was withdrawn and not"
+                    " applied: check that its process runs and reaches the store",
                 )
             else:
                 self._fail(

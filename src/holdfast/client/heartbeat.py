@@ -172,9 +172,9 @@ class Heartbeat:
     def _served(self, serving: asyncio.Task[None]) -> None:
         self._serving = None
         if not serving.cancelled() and (error := serving.exception()) is not None:
-            self._outages.failed("control", error)
+            self._outages.failed("answering control requests", error)
         elif not serving.cancelled():
-            self._outages.worked("control")
+            self._outages.worked("answering control requests")
         if self._serve_again:
             self._serve_again = False
             self._wake.set()

@@ -33,7 +33,9 @@ class LoopEnded(OutcomeUnknown):
     retry_safe = False
 
     def __init__(self) -> None:
-        message = "the app's event loop ended during a call; the call may have written: check before you repeat it"
+        message = (
+            "the app's event loop ended during a call; the call may have written: check the store before you repeat it"
+        )
         super().__init__(message, retry_safe=False)
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from ..core.errors import HoldfastError, PartialEnqueue
+from ..core.errors import HoldfastError, OutcomeUnknown, PartialEnqueue
 from ..core.job import NewJob
 from ..store.group_commit import BATCH_BYTES, pages
 from ..tasks.handle import Handle
@@ -57,8 +57,9 @@ class ManyCalls:
         self._answers += [error] * (max(self._calls, len(self._tasks)) - len(self._answers))
 
     def handles(self, handles: Handles) -> list[Handle[Any]]:
-        """The handle of each call; raises the first error, or PartialEnqueue, if some job was not stored."""
+        """The handle of each call; raises OutcomeUnknown or the first error if none was stored, else PartialEnqueue."""
         refused = [answer for answer in self._answers if isinstance(answer, Exception)]
+        refused.sort(key=lambda error: not isinstance(error, OutcomeUnknown))  # no other error may hide that
         if refused and len(refused) == len(self._answers):
             raise refused[0]
         made = [

@@ -373,8 +373,8 @@ class Session:
                 left = self.settings.poll if deadline is None else deadline - self.loop.time()
                 if left <= 0:
                     raise TimeoutError(
-                        f"job {id!r} is still {record.state} after {limit:g} s; the job was not cancelled: wait again,"
-                        f" or call app.explain({id!r})"
+                        f"job {id!r} has not ended after {limit:g} s, its state is {record.state}; it was not"
+                        f" cancelled: wait again, or call app.explain({id!r})"
                     )
                 await self.wait(listener, min(left, self.settings.poll))
         finally:

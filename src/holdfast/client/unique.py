@@ -43,7 +43,7 @@ async def insert_or_replace(
             if (await session.commit.change([replacing(found, job, now, max_delay)]))[0]:
                 return Inserted(REPLACED, found.id)
         except OutcomeUnknown as error:
-            message = f"job {found.id!r} may have been replaced: {error}; read the job before you repeat the call"
+            message = f"job {found.id!r} may have been replaced; read the job before you repeat the call: {error}"
             raise OutcomeUnknown(message, (found.id,), retry_safe=False) from error
 
 

@@ -50,7 +50,10 @@ class JobNotFound(HoldfastError, LookupError):
     """There is no job with this id: it never existed, was deleted, or is past its retention."""
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(f"there is no job {job_id!r} in this store: it was deleted, or the id is wrong")
+        super().__init__(
+            f"there is no job {job_id!r} in this store: it was deleted, or removed after its retention, or the id is"
+            " wrong"
+        )
         self.job_id = job_id
 
 
@@ -93,8 +96,8 @@ class QueueFull(HoldfastError):
 
     def __init__(self, queue: str, max_depth: int) -> None:
         super().__init__(
-            f"queue {queue!r} is full: it has at least {max_depth} waiting jobs (max_depth); the job was not stored:"
-            " try again later"
+            f"queue {queue!r} is full: it has at least {max_depth} waiting jobs (max_depth); the job was neither"
+            " stored nor moved to it: try again later"
         )
         self.queue = queue
         self.max_depth = max_depth
@@ -104,12 +107,14 @@ class PartialEnqueue(HoldfastError):
     """`enqueue_many` stored some of its jobs and not others: `handles` has None for each that was not stored.
 
     `handles` ends at the last call that was taken, if the calls came from a generator.
-    `__cause__` is the error of the first job that was not stored. If it is OutcomeUnknown, its `job_ids` may be stored.
+    `__cause__` is OutcomeUnknown, whose `job_ids` may be stored, or else the error of the first other job.
     """
 
     def __init__(self, handles: list[Any], error: Exception) -> None:
         stored = sum(handle is not None for handle in handles)
-        super().__init__(f"{stored} of {len(handles)} jobs were stored (`handles` has None for the others): {error}")
+        super().__init__(
+            f"{stored} of {len(handles)} jobs were stored; `handles` has None for the others. The error: {error}"
+        )
         self.handles = handles
 
 

@@ -156,7 +156,7 @@ def checked_unique(unique: Any) -> tuple[str, float]:
     """For how long the key belongs to the job, and the seconds of a window."""
     if unique in ("until_start", "until_end"):
         return unique, 0.0
-    if isinstance(unique, str):
+    if isinstance(unique, str | bool):
         raise InvalidJob(f"unique= must be 'until_start', 'until_end' or a number of seconds, not {unique!r:.100}")
     return "window", checked_seconds(unique, "unique", positive=True)
 

@@ -24,5 +24,5 @@ class Writes:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self.made and isinstance(error, StoreUnavailable | ConfigError):
-            message = f"{self._what} was written at least in part, before this error: {error}; {self._then}"
+            message = f"{self._what} was written at least in part; {self._then}. The step that failed: {error}"
             raise OutcomeUnknown(message, retry_safe=self._retry_safe) from error

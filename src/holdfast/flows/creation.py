@@ -221,11 +221,13 @@ def nonce_of(id: str, digest: str) -> int:
 
 
 def _not_started(id: str, error: HoldfastError) -> StoreUnavailable:
-    return StoreUnavailable(f"flow {id} was not started, and none of its jobs will run; enqueue it again: {error}")
+    return StoreUnavailable(
+        f"flow {id} was not started, and none of its jobs will run; enqueue it again. The step that failed: {error}"
+    )
 
 
 def _perhaps_started(id: str, error: HoldfastError, *, retry_safe: bool) -> OutcomeUnknown:
-    text = f"flow {id} may have been started: {error}; call enqueue_flow(flow, id={id!r}) to make sure that it is"
+    text = f"flow {id} may have been started; enqueue_flow(flow, id={id!r}) makes sure that it is: {error}"
     return OutcomeUnknown(text, (id,), retry_safe=retry_safe)
 
 

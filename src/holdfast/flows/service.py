@@ -276,7 +276,8 @@ class Flows:
             node.number = await _reserve(session, flow)
         except OutcomeUnknown as error:
             raise StoreUnavailable(
-                f"no job was added to flow {flow}, because no number was reserved for it ({error}); add the job again"
+                f"no job was added to flow {flow}, because its number in the flow was not confirmed; add the job again."
+                f" The step that failed: {error}"
             ) from error
         job = self._job(session.settings, flow, node, node.about(flow))
         waiting_for = end_of(record.id) if node.parents else None
@@ -284,7 +285,7 @@ class Flows:
         try:
             [id] = await self._enqueue.insert_all([job])
         except OutcomeUnknown as error:  # a repeated call adds another job, unless it has a key
-            text = f"job {job.id} may have been added to flow {flow}: {error}; look for it before you add it again"
+            text = f"job {job.id} may have been added to flow {flow}; look for it before you add it again: {error}"
             raise OutcomeUnknown(text, (job.id,), retry_safe=job.key is not None) from error
         if id != job.id:  # rejected, or its key belongs to a job that was added before
             await _give_back(session, flow, node.number)
@@ -444,7 +445,7 @@ class Flows:
         try:
             written = await release.reopen(id, [*resets, *waiting])
         except (StoreUnavailable, OutcomeUnknown) as error:
-            text = f"some jobs of flow {id} may have been retried, and others not: {error}; retry the flow again"
+            text = f"some jobs of flow {id} may have been retried, and others not; retry the flow again: {error}"
             raise OutcomeUnknown(text, (id,)) from error
         await release.process_now([id, *parents])
         return {change.id for change, done in zip([*resets, *waiting], written, strict=True) if done}

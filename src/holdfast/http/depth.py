@@ -33,7 +33,7 @@ async def _record(parts: Parts) -> None:
             await parts.timeseries.record_depth()
             await parts.timeseries.record_workers()
         except Exception as error:  # noqa: BLE001  # drivers may raise anything; retried in a minute
-            parts.runtime.outages.failed("statistics", error)
+            parts.runtime.outages.failed("recording queue depths", error)
         else:
-            parts.runtime.outages.worked("statistics")
+            parts.runtime.outages.worked("recording queue depths")
         await asyncio.sleep(60.5 - parts.runtime.clock.now() / MICROS % 60)  # shortly after the next minute begins

@@ -161,7 +161,9 @@ class Resource:
             answer = problem(refusal)
         except Exception:
             logger.exception(UNEXPECTED, scope["method"], scope["path"])
-            answer = problem(Refused(INTERNAL, "the server failed with an unexpected error; see its log"))
+            answer = problem(
+                Refused(INTERNAL, "unexpected error; the request may have been carried out: see the log of the server")
+            )
         finally:
             call.release_body()
             guard.reset(before)

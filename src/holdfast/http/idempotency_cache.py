@@ -37,7 +37,7 @@ class IdempotencyCache:
     async def once(self, request: str, make: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         """The answer to a request, executed unless it already was. It continues if the client disconnects."""
         if len(request) > REQUEST_LIMIT:
-            raise InvalidJob(f"the request's id has {len(request)} characters; at most {REQUEST_LIMIT} are allowed")
+            raise InvalidJob(f"nothing was done: the id of a store call must have at most {REQUEST_LIMIT} characters")
         task = self._known.get(request)
         if task is None:
             task = self._known[request] = asyncio.create_task(make())

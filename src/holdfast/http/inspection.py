@@ -73,7 +73,7 @@ async def resume_task(call: Call, name: str, body: shapes.TaskJobs) -> Answer:
     if not await call.app.resume(task=name, where=body.where):
         scope, paused = call.access.scope, await call.app.bulk.paused_tasks()
         names = ", ".join(one.name for one in paused if scope is None or scope.covers_task(one.task))
-        known = f"these are paused: {names}" if names else "nothing is paused"
+        known = f"these are paused: {names}" if names else "no task that you may see is paused"
         raise Refused(
             NOT_PAUSED, f"task {checked_pause(name, body.where).name} is not paused, so it was not resumed; {known}"
         )
@@ -125,10 +125,10 @@ async def ready(call: Call) -> Answer:
         late = StoreUnavailable(
             f"{redact(call.parts.url)} did not respond within {limits.READY_SECONDS:g} s; check the store"
         )
-        call.parts.runtime.outages.failed("ready", error if isinstance(error, HoldfastError) else late)
+        call.parts.runtime.outages.failed("readiness check", error if isinstance(error, HoldfastError) else late)
         detail = "the store does not respond; see the log of the server"
         raise Refused(STORE_UNAVAILABLE, detail, retry_safe=True, retry_after=limits.RETRY_AFTER) from error
-    call.parts.runtime.outages.worked("ready")
+    call.parts.runtime.outages.worked("readiness check")
     return json(shapes.Health("ok", "holdfast"))
 
 

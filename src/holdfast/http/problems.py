@@ -118,6 +118,6 @@ def refused(error: HoldfastError) -> Refused:
     detail = (
         KEYWORD.sub(lambda found: FIELDS.get(found[1], found[1]), str(error))
         if kind is not INTERNAL
-        else "the server failed with an unexpected error; see its log"
+        else "unexpected error; the request may have been carried out: see the log of the server"
     )
     return Refused(kind, detail, job_id=getattr(error, "job_id", None), retry_safe=error.retry_safe, **later)

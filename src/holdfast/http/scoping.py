@@ -149,7 +149,7 @@ async def whole_queues(_: Call, scope: Scope, given: dict[str, Any]) -> None:
     """Whole queues, of which the handler omits those outside the scope; or the queue in the path."""
     if scope.tasks:
         raise Refused(
-            FORBIDDEN, f"this route acts on whole queues, but this token is only for {scope}; use one without --task"
+            FORBIDDEN, f"this route acts on whole queues, but this token is only for {scope}; use a token without tasks"
         )
     if "name" in given:
         _check_part(scope.covers_queue(given["name"]), scope, "queue", given["name"])
@@ -160,7 +160,7 @@ async def whole_task(_: Call, scope: Scope, given: dict[str, Any]) -> None:
     if scope.queues:
         raise Refused(
             FORBIDDEN,
-            f"this route acts on a task in all queues, but this token is only for {scope}; use one without --queue",
+            f"this route acts on a task in all queues, but this token is only for {scope}; use a token without queues",
         )
     _check_part(scope.covers_task(given["name"]), scope, "task", given["name"])
 

@@ -109,9 +109,9 @@ class Service:
             try:
                 await self.app.open()
             except Exception as error:  # noqa: BLE001  # drivers may raise anything; retried
-                await asyncio.sleep(self.parts.runtime.outages.failed("open", error, limits.OPEN_EVERY))
+                await asyncio.sleep(self.parts.runtime.outages.failed("opening the store", error, limits.OPEN_EVERY))
             else:
-                self.parts.runtime.outages.worked("open")
+                self.parts.runtime.outages.worked("opening the store")
                 break
         async with sweeping(self.parts), recording_depth(self.parts):
             await self.stopping.wait()

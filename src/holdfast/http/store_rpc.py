@@ -31,7 +31,7 @@ from .job_policy import JobPolicy
 from .notifications import MAX_STREAMS, Notifications
 from .operator_writes import OperatorWrites
 from .problems import CONTENT_TYPE
-from .rpc_validation import CHECKS, check_batch, check_kinds, check_record
+from .rpc_validation import ADVICE, CHECKS, check_batch, check_kinds, check_record
 from .senders import Senders
 
 if TYPE_CHECKING:
@@ -135,13 +135,15 @@ class StoreRpc:
             if body.count(b",") > limits.VALUES:
                 return _error(
                     InvalidJob(
-                        f"the arguments of {method.name} have more than {limits.VALUES} values: send less at once"
+                        f"the arguments of the store call {method.name} have more than {limits.VALUES} values; nothing"
+                        " was done: send less at once"
                     )
                 )
             try:
                 arguments = decode(body)
             except UNDECODABLE as error:
-                return _error(InvalidJob(f"the arguments of {method.name} cannot be decoded: {error}"))
+                text = f"the arguments of the store call {method.name} cannot be decoded: {error}; {ADVICE}"
+                return _error(InvalidJob(text))
             with acting(call.actor):
                 return await answer(call, arguments)
 
@@ -152,7 +154,7 @@ class StoreRpc:
                 return await self._made(method.name, make, arguments)
             request = call.header(rpc.REQUEST_HEADER.lower().encode())
             if request is None:
-                return _error(InvalidJob(f"{method.name} needs the header {rpc.REQUEST_HEADER}"))
+                return _error(InvalidJob(f"store call {method.name} needs the header {rpc.REQUEST_HEADER}; {ADVICE}"))
             return await self._cache.once(request.decode("latin-1"), lambda: self._made(method.name, make, arguments))
 
         return handle
@@ -321,6 +323,6 @@ def _error(error: Exception, method: str = "?") -> Answer:
     detail = str(error)
     if status == 500:
         logger.error("the store call %s of a remote client failed with an unexpected error", method, exc_info=error)
-        detail = f"the store failed: {type(error).__name__}: {error}"
+        detail = f"the store failed, so the call may have written: {type(error).__name__}: {error}"
     document = {"type": f"urn:holdfast:problem:store:{name}", "title": "The store call failed", "status": status}
     return Answer(status, _encode(document | {"detail": detail, "error": name}), CONTENT_TYPE, HEADERS)

@@ -22,7 +22,7 @@ LONGEST_PAUSE = 30.0
 
 
 class Outages:
-    """The failing activities of one process (`claim`, `heartbeat`, `maintenance`). Thread-safe.
+    """The failing activities of one process (`claiming jobs`, `heartbeat`, `maintenance`). Thread-safe.
 
     One outage lasts from the first failure of any activity until every activity succeeds again.
     """
@@ -58,7 +58,8 @@ class Outages:
             elif now - self._logged_at >= SUMMARY_EVERY:
                 self._log(
                     "outage_continues",
-                    f"still failing: {self._so_far()}, last error: {type(error).__name__}: {error}",
+                    f"{', '.join(sorted(self._failing))} still failing, {self._so_far()}, last error:"
+                    f" {type(error).__name__}: {error}",
                     error,
                 )
         return max(pause, min(LONGEST_PAUSE, pause * 2 ** min(times, 5))) if refused else pause
@@ -80,7 +81,9 @@ class Outages:
             if failing and not self._failing:
                 self._ended_at = now
                 if self._announced:
-                    self._log("outage_ended", f"all activities succeed again after {self._so_far()}", None)
+                    self._log(
+                        "outage_ended", f"store operations of this process succeed again after {self._so_far()}", None
+                    )
 
     def _so_far(self) -> str:
         return f"{self._failures} failures in {self._clock.monotonic() - self._began:.0f} s"

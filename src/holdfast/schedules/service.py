@@ -32,7 +32,7 @@ from ..core.validation import checked_at, checked_name, checked_seconds
 from ..core.writes import Writes
 from ..observe.actors import note_before, note_target
 from ..store.protocol import records_of
-from ..tasks.options import OPTION_OF, JobOptions, Options
+from ..tasks.options import OPTION_OF, JobOptions, Options, unknown_option
 from ..tasks.task import Call, Task
 from ..views import moment
 from .schedule import KIND, Schedule, read, read_due_fields
@@ -370,6 +370,8 @@ class RuleOptions(TypedDict, total=False):
 
 def made_rule(cron: str | None, **options: Unpack[RuleOptions]) -> Rule:
     """A rule from the arguments of `put`; InvalidJob if they contradict each other."""
+    for name in options.keys() - RuleOptions.__annotations__.keys():
+        raise unknown_option(name, RuleOptions.__annotations__)
     every, tz, jitter = options.get("every"), options.get("tz", "UTC"), options.get("jitter", 0.0)
     if cron is None and every is not None and tz != "UTC":
         raise InvalidJob(f"tz= needs cron=, but this schedule has every=, which is counted in UTC: remove tz= ({tz!r})")

@@ -50,8 +50,8 @@ def holdfast_app(pytestconfig: pytest.Config) -> Holdfast:
     name = pytestconfig.getini("holdfast_app")
     if not name:
         raise pytest.UsageError(
-            "which app? Set holdfast_app = module:app in the pytest configuration, or define a fixture holdfast_app"
-            " that returns it"
+            "the tests name no Holdfast app: set holdfast_app = module:app in the pytest configuration, or define a"
+            " fixture holdfast_app that returns the app"
         )
     return load_app(name)
 

@@ -206,9 +206,9 @@ class Feed:
                 await self._session.commit.insert(jobs)
             except HoldfastError as error:
                 # Ids and nonces make the insert idempotent, so it is safe to repeat.
-                await asyncio.sleep(self._session.outages.failed("webhooks", error, TRY_AGAIN))
+                await asyncio.sleep(self._session.outages.failed("storing webhook deliveries", error, TRY_AGAIN))
             else:
-                self._session.outages.worked("webhooks")
+                self._session.outages.worked("storing webhook deliveries")
                 break
         for job in jobs:
             self._events.created(job)

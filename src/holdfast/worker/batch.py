@@ -105,8 +105,8 @@ class Batches:
             # An ordinary claim may have filled it meanwhile: the remaining jobs begin the next batch.
             claims = await self._leases.claim(ask, lambda one: self._begin(one, batch if batch.room else None))
         except HoldfastError as error:
-            return self._session.outages.failed("claim", error, self._poll)
-        self._session.outages.worked("claim")
+            return self._session.outages.failed("claiming jobs", error, self._poll)
+        self._session.outages.worked("claiming jobs")
         if claims.records:
             return None
         return self._poll if claims.due_in is None else claims.due_in + 0.001

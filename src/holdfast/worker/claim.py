@@ -81,13 +81,13 @@ class Claimer:
                 if not claimed and isinstance(error, REFUSALS):
                     raise  # this worker can never claim
                 faults += 1
-                pause = outages.failed("claim", error, self._poll)
+                pause = outages.failed("claiming jobs", error, self._poll)
                 if not isinstance(error, REFUSALS):
                     pause = min(max(self._poll, LONGEST_CLAIM_PAUSE), self._poll * 2 ** min(faults, 5))
                 await asyncio.sleep(pause)
                 continue
             faults, claimed = 0, True
-            outages.worked("claim")
+            outages.worked("claiming jobs")
             self._drain_for_quarantined(claims)
             if claims.records:
                 continue

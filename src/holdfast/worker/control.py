@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from ..client.control import REPLY_BYTES, ControlReply, Request, Stack, decode_request, encode
+from ..client.control import REPLY_BYTES, SAME_VERSION, ControlReply, Request, Stack, decode_request, encode
 from ..client.heartbeat import Heartbeat
 from ..core.errors import ConfigError, InvalidJob
 from ..core.job import UNDECODABLE
@@ -126,7 +126,8 @@ class RemoteControl:
         try:
             request = decode_request(value)
         except UNDECODABLE:
-            return ControlReply(holder.id, "", "the request cannot be decoded"), _nothing
+            error = f"worker {holder.id} cannot decode the request; {SAME_VERSION}"
+            return ControlReply(holder.id, "", error), _nothing
         if request.action != "stacks":
             logger.info("worker %s: an operator has requested: %s", holder.id, request.action)
         then, error, found, left_out = _nothing, None, (), 0
@@ -157,7 +158,7 @@ class RemoteControl:
         elif request.action == "stacks":
             found, left_out = await self._stacks()
         else:
-            error = f"worker {holder.id} does not know the request {request.action!r:.100}; it has another version"
+            error = f"worker {holder.id} does not know the request {request.action!r:.100}; {SAME_VERSION}"
         holder = self._leases.holder
         return ControlReply(holder.id, request.action, error, holder.state, holder.slots, found, left_out), then
 

@@ -125,10 +125,10 @@ class DependencyRelease:
                 if awaited:
                     await self._release_awaited(awaited)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the ends are recorded and checked again
-            pause = self._session.outages.failed("flows", error, self._every)
+            pause = self._session.outages.failed("releasing flow jobs", error, self._every)
             self._next_check = max(self._next_check, self._loop.time() + pause * 0.5)
             self._ended += ended  # with the next check, or the next end
         else:
-            self._session.outages.worked("flows")
+            self._session.outages.worked("releasing flow jobs")
         finally:
             self._busy = False

@@ -35,7 +35,7 @@ class Scheduler:
                 # Other processes may have changed the schedules: check at least once per poll interval.
                 pause = pause if soon is None else min(pause, soon)
             except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next round may work
-                pause = self._outages.failed("schedules", error, self._poll)
+                pause = self._outages.failed("checking schedules", error, self._poll)
             else:
-                self._outages.worked("schedules")
+                self._outages.worked("checking schedules")
             await self._changes.wait(pause)

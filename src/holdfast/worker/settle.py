@@ -108,10 +108,10 @@ class Settler:
         if isinstance(answer, HoldfastError):
             # An outcome is never dropped: the same settlement is written again until the store answers.
             self._slots.owed += 1
-            self._outages.failed("settle", answer)
+            self._outages.failed("writing an outcome", answer)
             self._loop.call_later(RESEND_PAUSE, self._again, run, end)
             return
-        self._outages.worked("settle")
+        self._outages.worked("writing an outcome")
         if answer and end.waiting_for is not None and end.waiting_for.kind == "signal":
             looking = self._loop.create_task(self._look_again(run))
             self._looking.add(looking)

@@ -242,7 +242,7 @@ class Supervisor:
 
     def _apply(self, child: Child, message: StatusMessage) -> None:
         if message.holder is not None:
-            self._outages.worked("worker start")
+            self._outages.worked("starting a worker")
         child.leaving = message.leaving or child.leaving
         child.holder = message.holder or message.described or child.holder
         if message.described is not None:
@@ -330,7 +330,7 @@ class Supervisor:
                 pid = child.process.pid
                 logger.warning("worker process %s crashed (%s); its jobs are recovered", pid, _exit_text(code))
             elif child not in self._first:
-                self._outages.failed("worker start", child.refused)
+                self._outages.failed("starting a worker", child.refused)
             await self._adopted.gone(lambda: {one.process.pid for one in self._children}, child.process.pid)
             await asyncio.to_thread(process_table.sweep)
             unregistered = not self._announced and child.holder is None
@@ -386,10 +386,10 @@ class Supervisor:
                             held += some
                         await claims.leave([child.holder.id])
                 except HoldfastError as error:
-                    self._outages.failed("recovery", error)
+                    self._outages.failed("recovering jobs", error)
                     await asyncio.sleep(0.5)
                 else:
-                    self._outages.worked("recovery")
+                    self._outages.worked("recovering jobs")
                     return held
             return 0
         finally:

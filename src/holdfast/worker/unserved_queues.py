@@ -38,9 +38,9 @@ class UnservedQueues:
             except REFUSALS:
                 return  # this worker may not count jobs
             except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next round may work
-                self._session.outages.failed("queues", error)
+                self._session.outages.failed("checking for unserved queues", error)
             else:
-                self._session.outages.worked("queues")
+                self._session.outages.worked("checking for unserved queues")
 
     async def check(self) -> None:
         """Log a warning for each queue with queued jobs that has no live worker, unless it was named before."""

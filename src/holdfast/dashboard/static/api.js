@@ -81,7 +81,8 @@ async function request(method, path, { body, signal, read, more } = {}) {
   } catch (error) {
     const late = abort.signal.aborted && !signal?.aborted;
     if (error instanceof Problem || (error.name === "AbortError" && !late)) throw error;
-    throw new Problem(0, "No response", "The server did not respond.");
+    const unknown = method === "GET" ? "" : " The change may have been made: check this before you repeat it.";
+    throw new Problem(0, "No response", `The server did not respond.${unknown}`);
   } finally {
     clearTimeout(limit);
     waiting.delete(began);

@@ -117,7 +117,7 @@ async def _old_snapshots(connection: Any) -> list[Finding]:
         Finding(
             False,
             f"backend {pid} ({application or 'unnamed'}, {state}) has had a transaction open for {age:.0f} s",
-            "end this transaction: until then dead rows cannot be removed, and the tables grow",
+            f"end it, such as by SELECT pg_terminate_backend({pid}): until then dead rows stay, and the tables grow",
         )
         for pid, application, state, age in rows
     ]
@@ -135,7 +135,9 @@ async def _old_snapshots(connection: Any) -> list[Finding]:
     )
     findings += [
         Finding(
-            False, f"replication slot {slot} is inactive and keeps an old snapshot", "drop the slot if nothing uses it"
+            False,
+            f"replication slot {slot} is inactive and keeps an old snapshot",
+            f"if nothing uses it: SELECT pg_drop_replication_slot('{slot}')",
         )
         for (slot,) in slots
     ]
@@ -145,11 +147,11 @@ async def _old_snapshots(connection: Any) -> list[Finding]:
 async def _strays(connection: Any, name: str) -> list[Finding]:
     strays = await connection.fetchval(sql.for_schema(sql.STRAYS, name))
     if not strays:
-        return [Finding(True, "every unfinished job is in a generation, and every running one has a holder")]
+        return [Finding(True, "claims and recovery can find every unfinished job")]
     return [
         Finding(
             False,
-            f"{strays} unfinished jobs have no generation or holder",
-            "this is an error of Holdfast: please report it",
+            f"claims and recovery cannot find {strays} unfinished jobs",
+            "if no other program has edited the tables, report this as a bug of Holdfast",
         )
     ]

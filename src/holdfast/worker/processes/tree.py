@@ -35,7 +35,7 @@ class Ending(msgspec.Struct, frozen=True):
         if self.signal is not None:
             return f"killed by signal {self.signal}"
         if self.code is None:
-            return "killed with its process guard"
+            return "killed with its parent process, a process guard of Holdfast"
         hint = {126: " (the command cannot be executed)", 127: " (command not found)"}.get(self.code, "")
         return f"exit {self.code}{hint}"
 

@@ -36,9 +36,9 @@ class Refusals:
             self._since.clear()
         self._warned[task] = now
         logger.warning(
-            "this worker refused job %s of task %r, and %d claims of this task since the last warning: %s; refused jobs"
-            " use no attempt, are tried again later, and are dead after %g s: deploy their code to the workers"
-            " of queue %r, declare a former name with aliases=, or run `holdfast move`",
+            "this worker refused job %s of task %r (other refused claims of this task since the last warning: %d): %s;"
+            " refused jobs use no attempt, are tried again later, and are dead after %g s: deploy their code to the"
+            " workers of queue %r, declare a former name with aliases=, or run `holdfast move`",
             record.id,
             task,
             self._since.pop(task, 0),
