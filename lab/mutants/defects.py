@@ -984,6 +984,33 @@ DEFECTS = (
         "            ticket.take()  # if the wait was interrupted\n", "            pass\n",
         "tests/sqlite/test_sqlite_blocking.py -k interrupted",
     ),
+    Defect(
+        "U", "a blocking caller that is interrupted leaves its transaction open", "store/sqlite/writer.py",
+        "            self._roll_back(connection)\n            raise\n        finally:\n            fcntl",
+        "            raise\n        finally:\n            fcntl",
+        "tests/sqlite/test_sqlite_blocking.py -k interrupted_at_any_point",
+    ),
+    Defect(
+        "N", "a blocking caller that is interrupted leaves the lock file locked", "store/sqlite/writer.py",
+        "fcntl.flock(lock.file, fcntl.LOCK_UN)  #", "lock.release()  #",
+        "tests/sqlite/test_sqlite_blocking.py -k interrupted_at_any_point",
+    ),
+    Defect(
+        "D", "a blocking caller writes into a transaction of the write thread", "store/sqlite/thread.py",
+        "            if not lock.acquire(blocking=False):\n                return None\n",
+        "            lock.acquire(blocking=False)\n",
+        "tests/sqlite/test_sqlite_blocking.py -k leaves_the_connection",
+    ),
+    Defect(
+        "N", "a fork during a blocking caller's write waits for itself", "store/sqlite/fork.py",
+        "key=lambda one: one is not writing", "key=lambda one: one is writing",
+        "tests/sqlite/test_sqlite_blocking.py -k fork_during",
+    ),
+    Defect(
+        "N", "the log of a program that only enqueues blocking grows for ever", "store/sqlite/thread.py",
+        "                self._queue.put(BlockingTicket(lambda _: None))\n", "                pass\n",
+        "tests/sqlite/test_sqlite_blocking.py -k long_log",
+    ),
     # -- threads, heartbeats, log lines
     Defect(
         "N", "the loop is notified only of the first ended call", "worker/run/thread.py",

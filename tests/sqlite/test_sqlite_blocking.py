@@ -1,14 +1,18 @@
-"""Writes of blocking callers, which the write thread answers without the event loop. (D, U)"""
+"""Writes of blocking callers, on their own thread or on the write thread, without the event loop. (D, U)"""
 
 import asyncio
 import fcntl
+import itertools
 import os
+import signal
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
 
-from holdfast import Holdfast, OutcomeUnknown, StoreUnavailable
+from holdfast import Holdfast, HoldfastError, OutcomeUnknown, StoreUnavailable
 from holdfast.store.protocol import Batch
 from holdfast.store.sqlite import SqliteStore, thread
 from holdfast.store.sqlite.writer import Writer
@@ -158,3 +162,149 @@ def test_a_fork_waits_for_the_write_and_both_processes_go_on(path):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         wanted = {"before", *(f"{who} {n}" for who in ("parent", "child") for n in range(10))}
         assert {job.id for job in app.sync.jobs().jobs} == wanted
+
+
+def on_which_threads(monkeypatch):
+    """The threads on which transactions run."""
+    names, transact = [], Writer._transact
+
+    def note(self, connection, work):
+        names.append(threading.current_thread().name)
+        return transact(self, connection, work)
+
+    monkeypatch.setattr(Writer, "_transact", note)
+    return names
+
+
+async def test_a_lone_caller_writes_on_its_own_thread(store, monkeypatch):
+    names = on_which_threads(monkeypatch)
+    with ThreadPoolExecutor(1, "caller") as pool:
+        await asyncio.wrap_future(pool.submit(insert, store, "a"))
+    assert names == ["caller_0"]
+
+
+def test_a_caller_that_signal_handlers_may_interrupt_does_not(path, monkeypatch):
+    """They may enqueue too, and would wait for themselves."""
+    app, names = Holdfast(f"sqlite:///{path}"), on_which_threads(monkeypatch)
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        with app.sync:
+            app.sync.submit("noop", b"")
+            app.sync.submit("noop", b"")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert set(names) == {"holdfast-sqlite-write"}
+
+
+async def test_a_caller_leaves_the_connection_to_the_write_thread_while_that_uses_it(store, monkeypatch):
+    begun, go, names = threading.Event(), threading.Event(), on_which_threads(monkeypatch)
+
+    def slow(ticket):
+        ticket.begin()
+        begun.set()
+        assert go.wait(90)
+
+    first = asyncio.ensure_future(asyncio.to_thread(store._thread.run_blocking, slow))
+    await asyncio.to_thread(begun.wait)
+    second = asyncio.ensure_future(asyncio.to_thread(insert, store, "second"))
+    await asyncio.to_thread(until, lambda: names or not store._thread._queue.empty())
+    assert not names
+    go.set()
+    await asyncio.gather(first, second)
+    assert names == ["holdfast-sqlite-write"]
+
+
+def until(condition):
+    while not condition():
+        threading.Event().wait(0.001)
+
+
+async def test_a_long_log_is_copied_into_the_database(path, store):
+    before, text = path.stat().st_size, b"x" * 500_000
+    for n in range(30):
+        await asyncio.to_thread(store.write_blocking, Batch(inserts=[new_job(f"job {n}", payload=text)]))
+    await asyncio.to_thread(until, lambda: path.stat().st_size > before)
+
+
+async def test_a_call_during_a_write_of_its_own_thread_is_refused(path, monkeypatch):
+    """Like that of a finalizer: it would wait for this write."""
+    app, confirm, refused = Holdfast(f"sqlite:///{path}"), Writer._confirm, []
+
+    def finalize(self):
+        confirm(self)
+        if threading.current_thread().name.startswith("caller"):
+            with pytest.raises(HoldfastError, match="nothing was done: the call came from a finalizer"):
+                app.sync.submit("noop", b"", id="nested")
+            refused.append(1)
+
+    def enqueue():
+        app.sync.submit("noop", b"", id="before")
+        app.sync.submit("noop", b"", id="a")
+
+    with ThreadPoolExecutor(1, "caller") as pool:
+        monkeypatch.setattr(Writer, "_confirm", finalize)
+        await asyncio.wrap_future(pool.submit(enqueue))
+        assert {job.id for job in (await app.jobs()).jobs} == {"before", "a"}
+        assert refused
+        await app.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # raised in a generator that is closed
+async def test_a_caller_may_be_interrupted_at_any_point(open_store):
+    """By the exception of a signal handler, or one that another thread sets: nothing stays locked or half written."""
+    store, other, stored = await open_store(busy_timeout=1), await open_store(busy_timeout=1), 0
+    for point in itertools.count():
+        interrupted = await asyncio.to_thread(insert_until, store, f"job {point}", point)
+        stored += not await gone(other, f"job {point}")
+        await enqueue(other, f"other {point}")
+        await enqueue(store, f"next {point}")
+        if not interrupted:
+            break
+    assert point > 30
+    assert 0 < stored < point
+
+
+def insert_until(store, id, point):
+    """Insert a job, with an exception at this point; whether there was one."""
+    points, reached = itertools.count(), []
+
+    def interrupt(_, event, called):
+        # Where Python looks for exceptions: when a function begins, and after a call of one that is written in C.
+        if event in ("call", "c_return") and called is not sys.setprofile and next(points) == point:
+            sys.setprofile(None)
+            reached.append(point)
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        insert(store, id)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.setprofile(None)
+    return bool(reached)
+
+
+async def test_a_fork_during_a_write_of_its_own_thread_closes_the_connection(store, open_store, monkeypatch):
+    """As a finalizer may: it does not wait for itself, and the write fails."""
+    other, transact, children = await open_store(), Writer._transact, []
+
+    def fork_first(self, connection, work):
+        def forked(step):
+            answer = work(step)
+            if not children:
+                child = os.fork()
+                if not child:
+                    os._exit(0)
+                children.append(child)
+            return answer
+
+        return transact(self, connection, forked)
+
+    monkeypatch.setattr(Writer, "_transact", fork_first)
+    with pytest.raises(StoreUnavailable, match="nothing was written"):
+        await asyncio.to_thread(insert, store, "a")
+    assert (await asyncio.to_thread(os.waitpid, children[0], 0))[1] == 0
+    assert await gone(other, "a")
+    await enqueue(store, "b")
+    assert (await job(other, "b")).state == "queued"
