@@ -425,6 +425,11 @@ DEFECTS = (
         SQLITE + "TestKeys",
     ),
     Defect(
+        "D", "SQLite gives all jobs of a batch the values of one", "store/sqlite/enqueue.py",
+        "if len(shared) == 1 else None", "if shared else None",
+        "tests/conformance/test_sqlite.py -k large_batch_is_stored",
+    ),
+    Defect(
         "I", "SQLite looks up no key of a batch", "store/sqlite/enqueue.py",
         "msgspec.json.encode(keys).decode(), step.now) == 1", "msgspec.json.encode(keys).decode(), step.now) == 2",
         SQLITE + "TestKeys",
