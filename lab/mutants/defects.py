@@ -1007,6 +1007,11 @@ DEFECTS = (
         "tests/sqlite/test_sqlite_blocking.py -k leaves_the_connection",
     ),
     Defect(
+        "N", "a blocking caller keeps out operations that wait for the connection", "store/sqlite/thread.py",
+        "if self._busy or self._pending or", "if self._pending or",
+        "tests/sqlite/test_sqlite_blocking.py -k keep_out",
+    ),
+    Defect(
         "N", "a fork during a blocking caller's write waits for itself", "store/sqlite/fork.py",
         "key=lambda one: one is not writing", "key=lambda one: one is writing",
         "tests/sqlite/test_sqlite_blocking.py -k fork_during",

@@ -7,12 +7,14 @@ import os
 import signal
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
 
 from holdfast import Holdfast, HoldfastError, OutcomeUnknown, StoreUnavailable
+from holdfast.app import parts_of
 from holdfast.store.protocol import Batch
 from holdfast.store.sqlite import SqliteStore, thread
 from holdfast.store.sqlite.writer import Writer
@@ -178,6 +180,7 @@ def on_which_threads(monkeypatch):
 
 async def test_a_lone_caller_writes_on_its_own_thread(store, monkeypatch):
     names = on_which_threads(monkeypatch)
+    await idle(store)
     with ThreadPoolExecutor(1, "caller") as pool:
         await asyncio.wrap_future(pool.submit(insert, store, "a"))
     assert names == ["caller_0"]
@@ -214,8 +217,28 @@ async def test_a_caller_leaves_the_connection_to_the_write_thread_while_that_use
     assert names == ["holdfast-sqlite-write"]
 
 
+async def test_a_caller_does_not_keep_out_an_operation_that_waits_for_the_connection(store):
+    with store._writer.fork_lock.lock:
+        waiting = asyncio.ensure_future(asyncio.to_thread(insert_through_the_thread, store))
+        await asyncio.to_thread(until, lambda: store._thread._busy)
+        assert store._thread.run_here(lambda: pytest.fail("it overtook")) is None
+    await waiting
+
+
+def insert_through_the_thread(store):
+    """As a caller that finds the connection in use."""
+    return store._thread.run_blocking(lambda ticket: ticket.begin())
+
+
+async def idle(store):
+    """Wait until its write thread has nothing to do."""
+    await asyncio.to_thread(until, lambda: not store._thread._busy)
+
+
 def until(condition):
+    deadline = time.monotonic() + 30
     while not condition():
+        assert time.monotonic() < deadline
         threading.Event().wait(0.001)
 
 
@@ -239,6 +262,7 @@ async def test_a_call_during_a_write_of_its_own_thread_is_refused(path, monkeypa
 
     def enqueue():
         app.sync.submit("noop", b"", id="before")
+        until(lambda: not parts_of(app).runtime.live_session().store._thread._busy)
         app.sync.submit("noop", b"", id="a")
 
     with ThreadPoolExecutor(1, "caller") as pool:
@@ -254,6 +278,7 @@ async def test_a_caller_may_be_interrupted_at_any_point(open_store):
     """By the exception of a signal handler, or one that another thread sets: nothing stays locked or half written."""
     store, other, stored = await open_store(busy_timeout=1), await open_store(busy_timeout=1), 0
     for point in itertools.count():
+        await idle(store)
         interrupted = await asyncio.to_thread(insert_until, store, f"job {point}", point)
         stored += not await gone(other, f"job {point}")
         await enqueue(other, f"other {point}")
@@ -285,26 +310,50 @@ def insert_until(store, id, point):
     return bool(reached)
 
 
-async def test_a_fork_during_a_write_of_its_own_thread_closes_the_connection(store, open_store, monkeypatch):
+def test_a_fork_during_a_write_of_its_own_thread_closes_the_connection(path, python):
     """As a finalizer may: it does not wait for itself, and the write fails."""
-    other, transact, children = await open_store(), Writer._transact, []
+    forks = python(FORKS, path)
+    assert forks.communicate(timeout=60)[0].splitlines() == ["nothing was written", "False True"]
 
-    def fork_first(self, connection, work):
-        def forked(step):
-            answer = work(step)
-            if not children:
-                child = os.fork()
-                if not child:
-                    os._exit(0)
-                children.append(child)
-            return answer
 
-        return transact(self, connection, forked)
+FORKS = """
+import asyncio, os, sys
+from holdfast import StoreUnavailable
+from holdfast.store.protocol import Batch
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.writer import Writer
+from holdfast.testing.build import new_job
 
-    monkeypatch.setattr(Writer, "_transact", fork_first)
-    with pytest.raises(StoreUnavailable, match="nothing was written"):
-        await asyncio.to_thread(insert, store, "a")
-    assert (await asyncio.to_thread(os.waitpid, children[0], 0))[1] == 0
-    assert await gone(other, "a")
-    await enqueue(store, "b")
-    assert (await job(other, "b")).state == "queued"
+transact, children = Writer._transact, []
+
+def fork_first(self, connection, work):
+    def forked(step):
+        answer = work(step)
+        if not children:
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            children.append(child)
+        return answer
+
+    return transact(self, connection, forked)
+
+async def main():
+    store, *others = [SqliteStore(sys.argv[1]) for _ in range(4)]
+    for one in (store, *others):
+        await one.open()
+    Writer._transact = fork_first
+    while store._thread._busy:
+        await asyncio.sleep(0)
+    try:
+        await asyncio.to_thread(store.write_blocking, Batch(inserts=[new_job("a")]))
+    except StoreUnavailable as error:
+        print("nothing was written" if "nothing was written" in str(error) else error)
+    os.waitpid(children[0], 0)
+    await store.write(Batch(inserts=[new_job("b")]))
+    print(*[record is not None for record in await others[0].get(["a", "b"])])
+    for one in (store, *others):
+        await one.close()
+
+asyncio.run(main())
+"""

@@ -98,6 +98,8 @@ class OperationThread:
         self._after = after
         self._due = due
         self._pending: set[Ticket[Any]] = set()
+        self._busy = False
+        """Whether the thread has an operation, which may still wait for the connection."""
         self._watch: asyncio.TimerHandle | None = None
         # A daemon, so that a program that does not close the store still ends.
         self._thread = AppThread(self._work, name)
@@ -139,7 +141,8 @@ class OperationThread:
 
         Any statement may raise: the exception of a signal handler, or one that another thread has set.
         """
-        if self._pending or not self._queue.empty() or may_be_interrupted():
+        # A caller that finds the connection free again and again would keep out an operation that waits for it.
+        if self._busy or self._pending or not self._queue.empty() or may_be_interrupted():
             return None
         lock = self._fork_lock.lock
         try:
@@ -182,11 +185,13 @@ class OperationThread:
     def _work_off(self) -> None:
         get, call = self._queue.get, self._loop.call_soon_threadsafe
         while (ticket := get()) is not None:
+            self._busy = True
             answer, error = None, None
             try:
                 with self._fork_lock.lock:
                     answer = ticket.work(ticket)
             except Withdrawn:
+                self._busy = False
                 continue
             except BaseException as raised:  # noqa: BLE001  # it belongs to the caller, not to this thread
                 error = raised
@@ -201,6 +206,7 @@ class OperationThread:
             if self._after is not None:
                 with self._fork_lock.lock:
                     self._after()
+            self._busy = False
 
     def _deliver(self, ticket: Ticket[T], answer: T, error: BaseException | None) -> None:
         self._pending.discard(ticket)
