@@ -218,16 +218,19 @@ async def test_a_caller_leaves_the_connection_to_the_write_thread_while_that_use
 
 
 async def test_a_caller_does_not_keep_out_an_operation_that_waits_for_the_connection(store):
-    with store._writer.fork_lock.lock:
-        waiting = asyncio.ensure_future(asyncio.to_thread(insert_through_the_thread, store))
-        await asyncio.to_thread(until, lambda: store._thread._busy)
-        assert store._thread.run_here(lambda: pytest.fail("it overtook")) is None
-    await waiting
+    await idle(store)
+    assert await asyncio.to_thread(overtake, store) is None
 
 
-def insert_through_the_thread(store):
-    """As a caller that finds the connection in use."""
-    return store._thread.run_blocking(lambda ticket: ticket.begin())
+def overtake(store):
+    """Try to write while an operation of another caller waits."""
+    with ThreadPoolExecutor(1) as pool:
+        with store._writer.fork_lock.lock:
+            waiting = pool.submit(store._thread.run_blocking, lambda ticket: ticket.begin())
+            until(lambda: store._thread._busy and store._thread._queue.empty())
+            answer = store._thread.run_here(lambda: "it overtook")
+        waiting.result()
+    return answer
 
 
 async def idle(store):
