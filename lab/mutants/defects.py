@@ -430,6 +430,11 @@ DEFECTS = (
         SQLITE + "TestKeys",
     ),
     Defect(
+        "D", "SQLite gives all jobs of a batch the values of one", "store/sqlite/enqueue.py",
+        "if len(shared) == 1 else None", "if shared else None",
+        "tests/conformance/test_sqlite.py -k large_batch_is_stored",
+    ),
+    Defect(
         "I", "SQLite looks up no key of a batch", "store/sqlite/enqueue.py",
         "msgspec.json.encode(keys).decode(), step.now) == 1", "msgspec.json.encode(keys).decode(), step.now) == 2",
         SQLITE + "TestKeys",
@@ -988,6 +993,38 @@ DEFECTS = (
         "U", "a write whose blocking caller was interrupted is made later", "store/sqlite/thread.py",
         "            ticket.take()  # if the wait was interrupted\n", "            pass\n",
         "tests/sqlite/test_sqlite_blocking.py -k interrupted",
+    ),
+    Defect(
+        "U", "a blocking caller that is interrupted leaves its transaction open", "store/sqlite/writer.py",
+        "            self._roll_back(connection)\n            raise\n        finally:\n            fcntl",
+        "            raise\n        finally:\n            fcntl",
+        "tests/sqlite/test_sqlite_blocking.py -k interrupted_at_any_point",
+    ),
+    Defect(
+        "N", "a blocking caller that is interrupted leaves the lock file locked", "store/sqlite/writer.py",
+        "fcntl.flock(lock.file, fcntl.LOCK_UN)  #", "lock.release()  #",
+        "tests/sqlite/test_sqlite_blocking.py -k interrupted_at_any_point",
+    ),
+    Defect(
+        "D", "a blocking caller writes into a transaction of the write thread", "store/sqlite/thread.py",
+        "            if not lock.acquire(blocking=False):\n                return None\n",
+        "            lock.acquire(blocking=False)\n",
+        "tests/sqlite/test_sqlite_blocking.py -k leaves_the_connection",
+    ),
+    Defect(
+        "N", "a blocking caller keeps out operations that wait for the connection", "store/sqlite/thread.py",
+        "if self._busy or self._pending or", "if self._pending or",
+        "tests/sqlite/test_sqlite_blocking.py -k keep_out",
+    ),
+    Defect(
+        "N", "a fork during a blocking caller's write waits for itself", "store/sqlite/fork.py",
+        "key=lambda one: one is not writing", "key=lambda one: one is writing",
+        "tests/sqlite/test_sqlite_blocking.py -k fork_during",
+    ),
+    Defect(
+        "N", "the log of a program that only enqueues blocking grows for ever", "store/sqlite/thread.py",
+        "                self._queue.put(BlockingTicket(lambda _: None))\n", "                pass\n",
+        "tests/sqlite/test_sqlite_blocking.py -k long_log",
     ),
     # -- threads, heartbeats, log lines
     Defect(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -27,12 +28,28 @@ class AppThread(threading.Thread):
         self.runs_loop = runs_loop
 
 
-_marked = threading.local()
+marked = threading.local()
+"""`yes`: the thread is treated like an AppThread. `writing`: the lock with which it itself writes at present; its calls
+would wait for it."""
 
 
 def mark_store_thread() -> None:
     """Treat the current thread like an AppThread: for the threads of a pool."""
-    _marked.yes = True
+    marked.yes = True
+
+
+_handler_of: Callable[[int], object] = vars(sys.modules["_signal"])["getsignal"]
+"""`signal.getsignal` takes ten times as long: it makes an enum of each answer."""
+_SIGNALS = tuple(number for number in range(1, 32) if number not in (signal.SIGINT, signal.SIGKILL, signal.SIGSTOP))
+
+
+def may_be_interrupted() -> bool:
+    """Whether the program's own signal handlers may run on the current thread: they may call the app."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    on_interrupt = _handler_of(signal.SIGINT)
+    own = callable(on_interrupt) and on_interrupt is not signal.default_int_handler
+    return own or any(map(callable, map(_handler_of, _SIGNALS)))
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -79,10 +96,10 @@ def refuse_caller() -> None:
     thread = threading.current_thread()
     ours = isinstance(thread, AppThread)
     awaits = ours and thread.runs_loop and asyncio._get_running_loop() is not None  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-    if (ours or hasattr(_marked, "yes")) and not awaits:
+    if (ours or hasattr(marked, "yes") or getattr(marked, "writing", None)) and not awaits:
         raise HoldfastError(
             "nothing was done: the call came from a finalizer (`__del__`) that the garbage collector ran in one of"
-            " Holdfast's own threads, which cannot wait for itself; do not call the app in finalizers"
+            " Holdfast's own threads or during a write, which cannot wait for itself; do not call the app in finalizers"
         )
     for name, (function, subject) in PATCHED.items():
         patcher = sys.modules.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -33,7 +34,9 @@ def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
             limited = True
     if keyed and _some_known(step, keyed):
         return [_insert(step, new) for new in jobs]
-    if ordinary:
+    if ordinary and len(jobs) >= sql.MANY and not limited and not keyed and (alike := _same(jobs)):
+        written = step.write_rows(sql.INSERT_ALIKE, (now, *alike), [(new.id, new.payload) for new in jobs])
+    elif ordinary:
         rows = [
             (now, now, new.id, new.queue, new.task, new.priority, new.payload, new.codec, new.max_attempts, new.timeout,
              new.key)
@@ -59,6 +62,12 @@ def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
     step.notified.update({f"queue/{queue}" for queue in {new.queue for new in jobs}})
     transitions.record(step, ((new.id, first_state(new, now, first_run_at(new, now))) for new in jobs))
     return [Inserted("created", new.id) for new in jobs]
+
+
+def _same(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
+    """The values of INSERT_ALIKE that all these jobs share; None if they differ."""
+    shared = {(new.queue, new.task, new.priority, new.codec, new.max_attempts, new.timeout) for new in jobs}
+    return shared.pop() if len(shared) == 1 else None
 
 
 def _some_known(step: Step, jobs: Sequence[NewJob]) -> bool:

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable
 
 from ...core.errors import ConfigError
+from ..callers import marked
 from . import connection as connections
 
 
@@ -23,7 +24,7 @@ class ForkLock:
     """A lock that a thread holds while it is inside SQLite. `close` closes its connections, and is called under it."""
 
     def __init__(self, close: Callable[[], None]) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # its holder may fork, in a finalizer
         self.close = close
         _fork_locks.add(self)
 
@@ -51,7 +52,8 @@ def check(path: str) -> None:
 
 def _before() -> None:
     _forking.acquire()
-    for fork_lock in list(_fork_locks):
+    writing = getattr(marked, "writing", None)  # its lock file, which other stores on the same file wait for
+    for fork_lock in sorted(_fork_locks, key=lambda one: one is not writing):
         fork_lock.lock.acquire()
         _closed.append(fork_lock)
         fork_lock.close()

@@ -34,32 +34,40 @@ class FileLock:
 
     def _open(self) -> None:
         try:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self.file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ConfigError(
                 f"the lock file {self._path} cannot be created or opened: {error.strerror}; check the permissions and"
                 " the disk of its folder"
             ) from error
-        _open_files.add(self._file)
+        _open_files.add(self.file)
 
     def acquire(self) -> None:
         """Wait for the lock, without the GIL. If the file was deleted, lock the new one, as other processes do."""
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        while not os.fstat(self._file).st_nlink:
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+        while not os.fstat(self.file).st_nlink:
             self.close()
             self._open()
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            fcntl.flock(self.file, fcntl.LOCK_EX)
+
+    def acquire_at_once(self) -> bool:
+        """Take the lock if no process has it."""
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return os.fstat(self.file).st_nlink > 0
 
     def release(self) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_UN)
+        fcntl.flock(self.file, fcntl.LOCK_UN)
 
     def __enter__(self) -> None:
         self.acquire()
 
     def __exit__(self, *_: object) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_UN)
+        fcntl.flock(self.file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        if self._file in _open_files:
-            _open_files.discard(self._file)
-            os.close(self._file)
+        if self.file in _open_files:
+            _open_files.discard(self.file)
+            os.close(self.file)

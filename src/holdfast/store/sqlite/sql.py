@@ -66,6 +66,15 @@ INSERT_NOW = {
     for count in (1, SOME, MANY)
 }
 """Insert jobs that are ready at once and have only ordinary columns."""
+_INSERT_ALIKE = """
+INSERT INTO holdfast_job (created_at, run_at, state, id, queue, task, priority, payload, codec, max_attempts, timeout)
+WITH same (at, queue, task, priority, codec, max_attempts, timeout) AS (VALUES (?, ?, ?, ?, ?, ?, ?)),
+    new (id, payload) AS (VALUES {rows})
+SELECT at, at, 'queued', id, queue, task, priority, payload, codec, max_attempts, timeout FROM new CROSS JOIN same
+WHERE true ON CONFLICT (id) DO NOTHING
+"""
+INSERT_ALIKE = {count: _INSERT_ALIKE.format(rows=", ".join(["(?, ?)"] * count)) for count in (1, SOME, MANY, 100)}
+"""The same for jobs without keys that differ only in id and payload: values that are bound once cost less."""
 _INSERT_LIMITED = """
 INSERT INTO holdfast_job (created_at, state, run_at, id, queue, task, priority, payload, codec, max_attempts, timeout,
     key, limit_key, bounds)

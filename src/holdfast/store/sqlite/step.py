@@ -8,7 +8,6 @@ from typing import Any
 
 from ...core.clock import Clock
 from ..minute_sums import Sums
-from . import sql
 
 
 class Mismatch(Exception):
@@ -37,12 +36,12 @@ class Step:
         """Ended jobs added (or, below zero, removed), by (queue, state)."""
 
     def write_rows(self, statements: dict[int, str], shared: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> int:
-        """Run a statement that takes MANY rows, then SOME, as often as it fits, else one by one; the rows written."""
+        """Run the statement for the most rows as often as it fits, then the next; else one by one. The rows written."""
         at = written = 0
-        for count in (sql.MANY, sql.SOME):
-            while at + count <= len(rows):
+        for count, statement in reversed(statements.items()):
+            while 1 < count <= len(rows) - at:
                 values = (*shared, *chain.from_iterable(rows[at : at + count]))
-                written += self.connection.execute(statements[count], values).rowcount
+                written += self.connection.execute(statement, values).rowcount
                 at += count
         if at < len(rows):
             written += self.connection.executemany(statements[1], [(*shared, *row) for row in rows[at:]]).rowcount

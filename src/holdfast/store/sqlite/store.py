@@ -93,6 +93,7 @@ class SqliteStore:
             blocked=blocked,
             close=writer.close,
             after=writer.maintain,
+            due=writer.is_log_long,
         )
         try:
             await thread.run(writer.open)
@@ -195,12 +196,15 @@ class SqliteStore:
         return await self._write(partial(_apply, batch))
 
     def write_blocking(self, batch: Batch) -> Answers | None:
-        """Write on the write thread for a blocking caller, without the event loop."""
+        """Write for a blocking caller without the event loop: on its thread, else on the write thread."""
         thread, writer, listeners = self._thread, self._writer, self._listeners
         if thread is None or writer is None or listeners is None:
             return None
+        work = partial(_apply, batch)
         try:
-            done = thread.run_blocking(partial(writer.write, partial(_apply, batch)))
+            done = thread.run_here(partial(writer.write_here, work))
+            if done is None:
+                done = thread.run_blocking(partial(writer.write, work))
         except HoldfastError:
             raise
         except Exception:  # noqa: BLE001  # it was rolled back: `write` reports the error

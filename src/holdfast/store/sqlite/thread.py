@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from ...core.errors import StoreUnavailable
-from ..callers import AppThread
+from ..callers import AppThread, marked, may_be_interrupted
 from .fork import ForkLock
 
 T = TypeVar("T")
@@ -75,6 +75,7 @@ class OperationThread:
     3. An operation that could not begin within `patience` seconds fails with StoreUnavailable.
     4. The thread calls `close` last, also if the loop was closed or the caller was cancelled.
     5. `run_blocking` runs an operation for another thread, which waits for its answer.
+    6. `run_here` runs one on the caller's own thread while this one is idle. If `due` says so then, `after` follows.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class OperationThread:
         blocked: str,
         close: Callable[[], object],
         after: Callable[[], None] | None = None,
+        due: Callable[[], bool] = bool,
     ) -> None:
         self._fork_lock = fork_lock
         self._queue: SimpleQueue[Ticket[Any] | None] = SimpleQueue()
@@ -94,7 +96,10 @@ class OperationThread:
         self._blocked = blocked
         self._close = close
         self._after = after
+        self._due = due
         self._pending: set[Ticket[Any]] = set()
+        self._busy = False
+        """Whether the thread has an operation, which may still wait for the connection."""
         self._watch: asyncio.TimerHandle | None = None
         # A daemon, so that a program that does not close the store still ends.
         self._thread = AppThread(self._work, name)
@@ -131,6 +136,30 @@ class OperationThread:
             raise ticket.error
         return ticket.answer
 
+    def run_here(self, work: Callable[[], T | None]) -> T | None:
+        """Run `work` on the caller's thread; None if it did not run, because others use or wait for the connection.
+
+        Any statement may raise: the exception of a signal handler, or one that another thread has set.
+        """
+        # A caller that finds the connection free again and again would keep out an operation that waits for it.
+        if self._busy or self._pending or not self._queue.empty() or may_be_interrupted():
+            return None
+        lock = self._fork_lock.lock
+        try:
+            if not lock.acquire(blocking=False):
+                return None
+            marked.writing = self._fork_lock
+            answer = work()
+            if self._due():
+                self._queue.put(BlockingTicket(lambda _: None))
+            return answer
+        finally:
+            marked.writing = None
+            try:  # noqa: SIM105  # a signal may raise in `suppress`, and after a check
+                lock.release()
+            except RuntimeError:
+                pass  # another thread has it
+
     def end(self) -> None:
         """Make the thread end after the operations passed in so far."""
         self._queue.put(None)
@@ -156,11 +185,13 @@ class OperationThread:
     def _work_off(self) -> None:
         get, call = self._queue.get, self._loop.call_soon_threadsafe
         while (ticket := get()) is not None:
+            self._busy = True
             answer, error = None, None
             try:
                 with self._fork_lock.lock:
                     answer = ticket.work(ticket)
             except Withdrawn:
+                self._busy = False
                 continue
             except BaseException as raised:  # noqa: BLE001  # it belongs to the caller, not to this thread
                 error = raised
@@ -175,6 +206,7 @@ class OperationThread:
             if self._after is not None:
                 with self._fork_lock.lock:
                     self._after()
+            self._busy = False
 
     def _deliver(self, ticket: Ticket[T], answer: T, error: BaseException | None) -> None:
         self._pending.discard(ticket)

@@ -1,7 +1,8 @@
-"""The connection for writes, on its own thread: runs every transaction and the checkpoints."""
+"""The connection for writes, mostly on its own thread: runs every transaction and the checkpoints."""
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,7 @@ SHORTEST_WAL_PAUSE, LONGEST_WAL_PAUSE = 0.005, 0.16
 
 
 class Writer:
-    """The operations of the writing thread. All methods except `forget` run there.
+    """The operations of the writing thread. All methods except `forget` and `write_here` run there.
 
     1. Opens the file under the lock file, and brings its schema up to date.
     2. Runs each write as one transaction under the lock file; an error says whether it was written.
@@ -146,11 +147,28 @@ class Writer:
         lock.acquire()
         try:
             ticket.begin()
-            self.files.check()
-            done = self._transact(connection, work)
-            self._confirm()
+            return self._write(connection, work)
         finally:
             lock.release()
+
+    def write_here(self, work: Callable[[Step], T]) -> tuple[T, set[str]] | None:
+        """As `write`, on any thread; None if it would have to wait or to reconnect. Any statement may raise."""
+        connection, lock = self._connection, self.lock
+        if connection is None or lock is None:
+            return None
+        try:
+            return self._write(connection, work) if lock.acquire_at_once() else None
+        except BaseException:
+            self._roll_back(connection)
+            raise
+        finally:
+            fcntl.flock(lock.file, fcntl.LOCK_UN)  # not `lock.release()`, which an exception could prevent
+
+    def _write(self, connection: sqlite3.Connection, work: Callable[[Step], T]) -> tuple[T, set[str]]:
+        """`write`, with the lock file."""
+        self.files.check()
+        done = self._transact(connection, work)
+        self._confirm()
         return done
 
     def _confirm(self) -> None:
@@ -320,21 +338,32 @@ class Writer:
         if isinstance(error, sqlite3.Error) and (meaning := trouble.translate(error, self.path)):
             raise meaning from error
 
+    def is_log_long(self) -> bool:
+        """Whether the log has grown long; examined every few commits, and then until `maintain` has copied it."""
+        if self._countdown > 0:
+            return False
+        try:
+            size = self._wal.stat().st_size
+        except OSError:
+            size = 0
+        if size > self._wal_limit:
+            return True
+        self._countdown = WAL_EVERY
+        if size <= connections.WAL_LIMIT:
+            self._wal_limit, self._pause = connections.WAL_LIMIT, 0.0
+        return False
+
     def maintain(self) -> None:
         """Copy the log into the database if it has grown long; called after each operation."""
-        if self._countdown > 0 or self._connection is None or self.lock is None:
+        if not self.is_log_long() or self._connection is None or self.lock is None:
             return
         self._countdown = WAL_EVERY
         try:
-            size = self._wal.stat().st_size
-            if size <= connections.WAL_LIMIT:
-                self._wal_limit, self._pause = connections.WAL_LIMIT, 0.0
-            elif size > self._wal_limit:
-                with self.lock:
-                    self._checkpoint(self._connection)
-                # If readers prevent its reset, let it grow before the next attempt, and give them more time.
-                self._wal_limit = size + connections.WAL_LIMIT
-                self._pause = min(LONGEST_WAL_PAUSE, self._pause * 2 or SHORTEST_WAL_PAUSE)
+            with self.lock:
+                self._checkpoint(self._connection)
+            # If readers prevent its reset, let it grow before the next attempt, and give them more time.
+            self._wal_limit = self._wal.stat().st_size + connections.WAL_LIMIT
+            self._pause = min(LONGEST_WAL_PAUSE, self._pause * 2 or SHORTEST_WAL_PAUSE)
         except (OSError, sqlite3.Error):
             pass  # a long log costs disk space, not jobs; the next check tries again
 

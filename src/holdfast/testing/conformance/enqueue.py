@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.core.clock import MICROS
 from holdfast.core.job import PRIORITY_MAX, PRIORITY_MIN, State
 from holdfast.core.operations import Inserted
@@ -96,6 +98,18 @@ class TestEnqueue(Topic):
             ("b", "exists"),
             ("c", "created"),
         ]
+
+    async def test_a_large_batch_is_stored_as_given_if_its_jobs_are_alike_or_if_one_differs(self, store: Store) -> None:
+        usual = {"queue": "q", "task": "t", "priority": 3, "codec": "json", "max_attempts": 4, "timeout": 2.5}
+        unusual = {"queue": "r", "task": "u", "priority": -1, "codec": "bytes", "max_attempts": 0, "timeout": None}
+        for name in ("", *unusual):
+            given: list[dict[str, Any]] = [{"id": f"{name} {n}", "payload": b"%d" % n, **usual} for n in range(137)]
+            given[77].update({name: unusual[name]} if name else {})
+            await insert(store, *(new_job(**fields) for fields in given))
+            records = await store.get([fields["id"] for fields in given])
+            assert [{field: getattr(record, field) for field in given[0]} for record in records] == given
+            numbers = [record.seq for record in records if record is not None]
+            assert numbers == sorted(numbers)
 
     async def test_an_empty_batch_is_answered_with_nothing(self, store: Store) -> None:
         answers = await store.write(Batch())
