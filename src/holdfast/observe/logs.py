@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FunctionType
 from typing import Any, cast
 
 import msgspec
@@ -58,13 +59,29 @@ class BatchHandler(logging.StreamHandler[Any]):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._lines.append(self.format(record))
-            if record.levelno >= logging.WARNING or len(self._lines) >= BATCH or self._closed:
-                self.flush()
-            elif not self._waiting.is_set():
-                self._write_later()
+            self._add(self.format(record), record.levelno)
         except Exception:  # noqa: BLE001  # as every handler: a broken record never stops the program
             self.handleError(record)
+
+    def _add(self, line: str, level: int) -> None:
+        self._lines.append(line)
+        if level >= logging.WARNING or len(self._lines) >= BATCH or self._closed:
+            self.flush()
+        elif not self._waiting.is_set():
+            self._write_later()
+
+    def write_event(self, level: int, name: str, fields: Mapping[str, Any], at: float, traceback: str | None) -> None:
+        """Write the line of an event without a log record, which costs more than the line. See `sole_handler`."""
+        line: Line = {"timestamp": datetime.fromtimestamp(at, UTC), "level": _level(level), "event": name, **fields}
+        if traceback is not None:
+            line["traceback"] = traceback
+        self.acquire()
+        try:
+            self._add(cast("_Lines", self.formatter).render(line), level)
+        except Exception:  # noqa: BLE001  # as in `emit`
+            self.handleError(logging.makeLogRecord({"msg": name}))
+        finally:
+            self.release()
 
     def flush(self) -> None:
         self.acquire()
@@ -104,6 +121,23 @@ class BatchHandler(logging.StreamHandler[Any]):
         self._lines, self._waiting, self._thread = [], threading.Event(), None
 
 
+_call_handlers = logging.Logger.callHandlers
+_instrumented = (
+    type(_call_handlers) is not FunctionType
+    or _call_handlers.__code__.co_filename != logging.getLogger.__code__.co_filename
+)
+"""Whether a library replaced it before this module was imported."""
+
+
+def sole_handler(logger: logging.Logger) -> BatchHandler | None:
+    """The handler of `set_up`, if nothing else could see a log record: no other handler, filter or instrumentation."""
+    handlers = logging.root.handlers
+    if len(handlers) != 1 or type(handler := handlers[0]) is not BatchHandler:
+        return None
+    filtered = logger.handlers or logger.filters or handler.filters or handler.level or not logger.propagate
+    return None if filtered or _instrumented or logging.Logger.callHandlers is not _call_handlers else handler
+
+
 def log_file(path: str | Path) -> int:
     """Open a file for appending, created with mode 0600 if missing; returns the descriptor."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -132,13 +166,13 @@ class _Lines(logging.Formatter):
 
     def __init__(self, render: Renderer) -> None:
         super().__init__()
-        self._render = render
+        self.render = render
 
     def format(self, record: logging.LogRecord) -> str:
         about = record.__dict__
         line: Line = {
             "timestamp": datetime.fromtimestamp(record.created, UTC),
-            "level": record.levelname.lower(),
+            "level": _level(record.levelno),
             "event": about.get("event") or record.getMessage(),
         }
         fields: Mapping[str, Any] | None = about.get("fields")
@@ -149,7 +183,12 @@ class _Lines(logging.Formatter):
             line["traceback"] = self.formatException(record.exc_info)
         elif record.exc_text:  # of a job, which has no exception any more
             line["traceback"] = record.exc_text
-        return self._render(line)
+        return self.render(line)
+
+
+@functools.cache
+def _level(number: int) -> str:
+    return logging.getLevelName(number).lower()
 
 
 _encoder = msgspec.json.Encoder(enc_hook=repr)
