@@ -1016,12 +1016,12 @@ DEFECTS = (
         "tests/observe/test_log_lines.py -k test_a_warning_is_written_at_once",
     ),
     Defect(
-        "N", "the line of an event bypasses another handler of its process", "observe/logs.py",
-        "if len(handlers) != 1 or type", "if type",
+        "N", "the line of an event bypasses another handler of its process", "observe/events.py",
+        "if len(handlers) != 1 or (write", "if (write",
         "tests/observe/test_log_lines.py -k everything_that_wants_one",
     ),
     Defect(
-        "N", "the line of an event bypasses the instrumentation of its process", "observe/logs.py",
+        "N", "the line of an event bypasses the instrumentation of its process", "observe/events.py",
         " or logging.Logger.callHandlers is not _call_handlers else", " else",
         "tests/observe/test_log_lines.py -k everything_that_wants_one",
     ),

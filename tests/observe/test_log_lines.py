@@ -334,7 +334,7 @@ def test_an_event_that_cannot_be_encoded_does_not_stop_the_program(quiet_again, 
     assert JOB.id in err
 
 
-def test_instrumentation_that_came_first_gets_the_records(terminal):
+def test_instrumentation_that_came_first_gets_the_records():
     code = """
 import logging
 kept = []

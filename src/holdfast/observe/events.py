@@ -9,6 +9,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, Protocol
 
 import msgspec
@@ -19,7 +20,6 @@ from ..core.job import NewJob, Record, State
 from ..core.operations import Change, Holder, Settlement
 from ..store.group_commit import guard
 from .actors import action
-from .logs import sole_handler
 from .trace_ids import trace_id_of
 
 logger = logging.getLogger("holdfast")
@@ -218,9 +218,9 @@ class Events:
         """
         name, level = event.name, self.levels[event.name]
         if logger.isEnabledFor(level):
-            if (handler := sole_handler(logger)) is not None:
+            if (write := _sole_writer()) is not None:
                 at = self.clock.now() / 1_000_000
-                handler.write_event(level, name, event.fields, at, None if traceback is None else traceback.rstrip())
+                write(level, name, event.fields, at, None if traceback is None else traceback.rstrip())
             else:
                 logger.handle(_log_record(level, event, traceback))
         if not (handlers := self._handlers[name]):
@@ -325,6 +325,23 @@ class Events:
         """A request was answered; `template`: the path of the route, `path`: that of the request."""
         shown = _TOKEN.sub(r"\1***", path[:PATH_LIMIT]) if "hf_" in path else path[:PATH_LIMIT]
         self.emit(RequestEvent("http_request", method, template, status, round(seconds, 6), shown, sender))
+
+
+_call_handlers = logging.Logger.callHandlers
+_instrumented = (
+    type(_call_handlers) is not FunctionType
+    or _call_handlers.__code__.co_filename != logging.getLogger.__code__.co_filename
+)
+"""Whether a library replaced it before this module was imported."""
+
+
+def _sole_writer() -> Callable[..., object] | None:
+    """`BatchHandler.write_event`, if nothing else could see a log record: no other handler, filter, instrumentation."""
+    handlers = logging.root.handlers
+    if len(handlers) != 1 or (write := getattr(handlers[0], "write_event", None)) is None:
+        return None
+    filtered = logger.handlers or logger.filters or handlers[0].filters or handlers[0].level or not logger.propagate
+    return None if filtered or _instrumented or logging.Logger.callHandlers is not _call_handlers else write
 
 
 def _log_record(level: int, event: Event, traceback: str | None) -> logging.LogRecord:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FunctionType
 from typing import Any, cast
 
 import msgspec
@@ -71,7 +70,7 @@ class BatchHandler(logging.StreamHandler[Any]):
             self._write_later()
 
     def write_event(self, level: int, name: str, fields: Mapping[str, Any], at: float, traceback: str | None) -> None:
-        """Write the line of an event without a log record, which costs more than the line. See `sole_handler`."""
+        """Write the line of an event without a log record, which costs more than the line."""
         line: Line = {"timestamp": datetime.fromtimestamp(at, UTC), "level": _level(level), "event": name, **fields}
         if traceback is not None:
             line["traceback"] = traceback
@@ -119,23 +118,6 @@ class BatchHandler(logging.StreamHandler[Any]):
     def _forked(self) -> None:
         """A child has none of its parent's threads, and writes none of its lines."""
         self._lines, self._waiting, self._thread = [], threading.Event(), None
-
-
-_call_handlers = logging.Logger.callHandlers
-_instrumented = (
-    type(_call_handlers) is not FunctionType
-    or _call_handlers.__code__.co_filename != logging.getLogger.__code__.co_filename
-)
-"""Whether a library replaced it before this module was imported."""
-
-
-def sole_handler(logger: logging.Logger) -> BatchHandler | None:
-    """The handler of `set_up`, if nothing else could see a log record: no other handler, filter or instrumentation."""
-    handlers = logging.root.handlers
-    if len(handlers) != 1 or type(handler := handlers[0]) is not BatchHandler:
-        return None
-    filtered = logger.handlers or logger.filters or handler.filters or handler.level or not logger.propagate
-    return None if filtered or _instrumented or logging.Logger.callHandlers is not _call_handlers else handler
 
 
 def log_file(path: str | Path) -> int:
