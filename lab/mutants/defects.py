@@ -1054,8 +1054,23 @@ DEFECTS = (
     ),
     Defect(
         "N", "a warning waits in the batch of log lines", "observe/logs.py",
-        "record.levelno >= logging.WARNING or len", "len",
+        "level >= logging.WARNING or len", "len",
         "tests/observe/test_log_lines.py -k test_a_warning_is_written_at_once",
+    ),
+    Defect(
+        "N", "the line of an event bypasses another handler of its process", "observe/events.py",
+        "if len(handlers) != 1 or (write", "if (write",
+        "tests/observe/test_log_lines.py -k everything_that_wants_one",
+    ),
+    Defect(
+        "N", "the line of an event bypasses the instrumentation of its process", "observe/events.py",
+        " or logging.Logger.callHandlers is not _call_handlers else", " else",
+        "tests/observe/test_log_lines.py -k everything_that_wants_one",
+    ),
+    Defect(
+        "N", "an answer is written to a client that does not read", "http/protocol.py",
+        "cycle.flow.write_paused or cycle.disconnected", "cycle.disconnected",
+        "tests/http/test_http_answers.py -k does_not_read",
     ),
     Defect(
         "N", "a forked worker keeps the connections of its supervisor open", "worker/prefork.py",

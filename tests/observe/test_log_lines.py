@@ -9,7 +9,9 @@ import urllib.request
 
 import pytest
 
+from holdfast.core.job import NewJob
 from holdfast.observe import logs
+from holdfast.observe.events import Events, JobEvent
 from support.eventually import eventually
 from support.http import served
 
@@ -31,6 +33,7 @@ def greet(ctx: Context, password: str) -> str:
 def never(password: str) -> None:
     raise RuntimeError("no")
 """
+JOB = NewJob("1f", "noop", "default", b"{}")
 SECRET = "correct-horse-battery"
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -186,7 +189,9 @@ def lines_written(code):
 
 PROGRAM = """
 import logging, os, sys
+from holdfast.core.job import NewJob
 from holdfast.observe import logs
+from holdfast.observe.events import Events, JobEvent
 logs.LINE_AGE = {age}
 logs.set_up("INFO", "json")
 log = logging.getLogger("holdfast")
@@ -255,3 +260,91 @@ if child:
 """
     )
     assert written == ["before", "child", "parent"]
+
+
+def wanting(root, logger, handler, kept, monkeypatch):
+    """By name, how a program gets the log records of events."""
+    filtering = lambda record: kept.append(record) or True  # noqa: E731
+    extra = logging.Handler()
+    extra.emit = kept.append
+    call_handlers = logging.Logger.callHandlers
+
+    def patched(self, record):
+        kept.append(record)
+        call_handlers(self, record)
+
+    return {
+        "a handler of the root": lambda: root.addHandler(extra),
+        "a handler of the logger": lambda: monkeypatch.setattr(logger, "handlers", [extra]),
+        "a filter of the logger": lambda: monkeypatch.setattr(logger, "filters", [filtering]),
+        "a filter of the handler": lambda: handler.addFilter(filtering),
+        "instrumentation": lambda: monkeypatch.setattr(logging.Logger, "callHandlers", patched),
+    }
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "a handler of the root",
+        "a handler of the logger",
+        "a filter of the logger",
+        "a filter of the handler",
+        "instrumentation",
+    ],
+)
+def test_an_event_is_a_log_record_for_everything_that_wants_one(quiet_again, capsys, monkeypatch, way):
+    logs.set_up("INFO", "json")
+    logger, (handler,), kept = logging.getLogger("holdfast"), logging.root.handlers, []
+    wanting(logging.root, logger, handler, kept, monkeypatch)[way]()
+    Events().created(JOB)
+    logs.flush()
+    (record,) = kept
+    assert (record.event, record.fields["job_id"], record.levelname) == ("job_created", JOB.id, "INFO")
+    assert json.loads(capsys.readouterr().err)["job_id"] == JOB.id
+
+
+def test_no_line_is_written_where_the_program_keeps_them_from_the_root(quiet_again, capsys, monkeypatch):
+    logs.set_up("INFO", "json")
+    monkeypatch.setattr(logging.getLogger("holdfast"), "propagate", False)
+    Events().created(JOB)
+    logs.flush()
+    assert capsys.readouterr().err == ""
+
+
+def test_the_line_of_an_event_is_that_of_its_log_record(quiet_again, capsys):
+    logs.set_up("INFO", "json")
+    events = Events()
+    dead = JobEvent("job_dead", "1", "greet", "default", attempt=2, error="no")
+    for _ in range(2):
+        events.emit(dead, "Traceback …\nno\n")
+        logging.root.addHandler(logging.NullHandler())  # from now on, there are records
+    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert first.pop("timestamp").endswith("Z")
+    assert second.pop("timestamp").endswith("Z")
+    assert first == second
+    assert (first["level"], first["traceback"]) == ("error", "Traceback …\nno")
+
+
+def test_an_event_that_cannot_be_encoded_does_not_stop_the_program(quiet_again, capsys):
+    logs.set_up("INFO", "json")
+    Events().emit(JobEvent("job_succeeded", "\udcff", "greet", "default"))
+    Events().created(JOB)
+    logs.flush()
+    assert "Logging error" in (err := capsys.readouterr().err)
+    assert JOB.id in err
+
+
+def test_instrumentation_that_came_first_gets_the_records():
+    code = """
+import logging
+kept = []
+before = logging.Logger.callHandlers
+logging.Logger.callHandlers = lambda self, record: kept.append(record) or before(self, record)
+from holdfast import Holdfast
+from holdfast.observe.logs import set_up
+set_up("INFO", "json")
+Holdfast("memory://").sync.enqueue("noop")
+print([record.event for record in kept])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['job_created']"

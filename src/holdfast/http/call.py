@@ -37,6 +37,8 @@ ROLES = "holdfast.roles"
 """Scope key, set by an application that authenticates requests itself: the roles that the sender has at most."""
 ACTOR = "holdfast.actor"
 """Scope key, set by an application that authenticates requests itself: the user's name, for the audit log."""
+WHOLE = "holdfast.whole"
+"""Scope key of the connection's callback that sends a complete answer at once, and returns whether it did."""
 REFUSED = "holdfast.refused"
 """Scope key, set when the token is wrong and the answer is only delayed."""
 CLIENT = b"holdfast-client"
@@ -83,6 +85,7 @@ class Answer:
         self.headers += [(b"content-length", b"%d" % len(self.body)), (b"content-encoding", b"gzip")]
 
     async def send(self, send: Send) -> None:
+        """Send it as any ASGI app does."""
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
         await send({"type": "http.response.body", "body": self.body})
 
@@ -117,7 +120,10 @@ class Stream:
 
 
 def _encoded(headers: Mapping[str, str] | None) -> list[tuple[bytes, bytes]]:
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
+    found = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
+    if any(not value.isprintable() for value in (headers or {}).values()):
+        raise ValueError("a header has a line end or another control character")
+    return found
 
 
 def json(value: Any, status: int = 200) -> Answer:

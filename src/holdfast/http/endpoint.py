@@ -21,7 +21,7 @@ from ..observe.actors import acting
 from ..observe.traces import arriving
 from ..store.group_commit import guard
 from . import limits
-from .call import ROLES, Answer, Call, ClientGone, Shared, Stream, problem
+from .call import ROLES, WHOLE, Answer, Call, ClientGone, Shared, Stream, problem
 from .choices import listing
 from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TOO_LARGE, Kind, Refused, refused
 
@@ -172,7 +172,9 @@ class Resource:
             parts.events.answered(scope["method"], self.path, answer.status, ran, path=scope["path"], sender=call.who)
         if scope["method"] == "GET" and isinstance(answer, Answer):  # not the store's own calls, which are POST
             answer.compress(call.header(b"accept-encoding"))
-        await answer.send(send)
+        whole = scope.get(WHOLE)
+        if whole is None or isinstance(answer, Stream) or not whole(answer):
+            await answer.send(send)
 
     async def _answer(self, call: Call, scope: Asgi) -> Answer | Stream:
         endpoint = self._by_method.get(scope["method"])

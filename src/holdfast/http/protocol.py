@@ -7,12 +7,13 @@
 4. A waiting request is notified when another follows on the connection: from then on a disconnect cannot be seen.
 5. Malformed HTTP gets a problem document too.
 6. `connection_limits.py` decides which connections stay open, and is notified of valid tokens.
-7. The head of an answer is sent together with its body.
+7. A complete answer is sent at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import chain
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from . import limits
-from .call import ADMITTED, FOLLOWED, REFUSED, encode, problem
+from .call import ADMITTED, FOLLOWED, REFUSED, WHOLE, Answer, encode, problem
 from .connection_limits import ConnectionLimits
 from .problems import BAD_REQUEST, BUSY, CONTENT_TYPE, TOO_SLOW, Kind, Problem, Refused
 
@@ -30,6 +31,7 @@ HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "The request's line and heade
 ADMITTED_EVERY = 60.0
 """Seconds between two reports of a connection's valid token to `ConnectionLimits`."""
 HEADERS_DETAIL = f"request line and headers may have at most {limits.HEADERS} bytes together"
+CLOSE = (b"connection", b"close")
 TRAILERS = "the request has trailers after its body, which this server does not accept"
 
 
@@ -45,40 +47,34 @@ async def _too_many(_: Scope, __: Receive, send: Send) -> None:
     await problem(busy).send(send)
 
 
-class WholeAnswers(asyncio.Transport):
-    """The transport for answers. uvicorn writes head and body separately, which would be two system calls and packets.
+def send_whole(cycle: RequestResponseCycle, answer: Answer) -> bool:
+    """Send a complete answer. uvicorn would write its head and its body separately: two system calls and packets.
 
-    The head waits for the body, or, if that comes later, for the next turn of the loop.
+    False: not now, because the client does not read.
     """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self._transport = transport
-        self._loop = loop
-        self._held = b""
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._held and len(data) <= limits.SMALL:
-            data, self._held = self._held + data, b""
-        elif self._held:
-            self.flush()
-        elif data[:5] == b"HTTP/":
-            self._held = bytes(data)
-            self._loop.call_soon(self.flush)
-            return
-        self._transport.write(data)
-
-    def flush(self) -> None:
-        held, self._held = self._held, b""
-        if held and not self._transport.is_closing():
-            self._transport.write(held)
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
+    if cycle.flow.write_paused or cycle.disconnected:
+        return False
+    lines = [STATUS_LINE[answer.status]]
+    for name, value in (*cycle.default_headers, *answer.headers):
+        lines += (name, b": ", value, b"\r\n")
+    if CLOSE in answer.headers:
+        cycle.keep_alive = False
+    elif not cycle.keep_alive:
+        lines.append(b"connection: close\r\n")
+    lines.append(b"\r\n")
+    body = b"" if cycle.scope["method"] == "HEAD" else answer.body
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    if len(body) <= limits.SMALL:
+        cycle.transport.write(b"".join((*lines, body)))
+    else:  # not copied
+        cycle.transport.write(b"".join(lines))
+        cycle.transport.write(body)
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
 
 
 class Connection(HttpToolsProtocol):
@@ -108,7 +104,6 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
-        self._answers = WholeAnswers(transport, self.loop)
         now = self.loop.time()
         self._peer = self.client[0] if self.client else ""
         self._proxied = self._connection_limits.trusts(self._peer)
@@ -193,13 +188,12 @@ class Connection(HttpToolsProtocol):
         self.scope[ADMITTED] = self._admitted  # pyright: ignore[reportGeneralTypeIssues]
         before = cast("RequestResponseCycle | None", self.cycle)  # None at first, whatever uvicorn declares
         super().on_headers_complete()
-        self.cycle.transport = self._answers
+        self.scope[WHOLE] = partial(send_whole, self.cycle)  # pyright: ignore[reportGeneralTypeIssues]
         if before is not None and not before.response_complete:
             before.scope[FOLLOWED] = True  # pyright: ignore[reportGeneralTypeIssues]
             before.message_event.set()
 
     def on_response_complete(self) -> None:
-        self._answers.flush()
         if self._proxied:
             self._connection_limits.leave(self)
         super().on_response_complete()

@@ -58,13 +58,29 @@ class BatchHandler(logging.StreamHandler[Any]):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._lines.append(self.format(record))
-            if record.levelno >= logging.WARNING or len(self._lines) >= BATCH or self._closed:
-                self.flush()
-            elif not self._waiting.is_set():
-                self._write_later()
+            self._add(self.format(record), record.levelno)
         except Exception:  # noqa: BLE001  # as every handler: a broken record never stops the program
             self.handleError(record)
+
+    def _add(self, line: str, level: int) -> None:
+        self._lines.append(line)
+        if level >= logging.WARNING or len(self._lines) >= BATCH or self._closed:
+            self.flush()
+        elif not self._waiting.is_set():
+            self._write_later()
+
+    def write_event(self, level: int, name: str, fields: Mapping[str, Any], at: float, traceback: str | None) -> None:
+        """Write the line of an event without a log record, which costs more than the line."""
+        line: Line = {"timestamp": datetime.fromtimestamp(at, UTC), "level": _level(level), "event": name, **fields}
+        if traceback is not None:
+            line["traceback"] = traceback
+        self.acquire()
+        try:
+            self._add(cast("_Lines", self.formatter).render(line), level)
+        except Exception:  # noqa: BLE001  # as in `emit`
+            self.handleError(logging.makeLogRecord({"msg": name}))
+        finally:
+            self.release()
 
     def flush(self) -> None:
         self.acquire()
@@ -132,13 +148,13 @@ class _Lines(logging.Formatter):
 
     def __init__(self, render: Renderer) -> None:
         super().__init__()
-        self._render = render
+        self.render = render
 
     def format(self, record: logging.LogRecord) -> str:
         about = record.__dict__
         line: Line = {
             "timestamp": datetime.fromtimestamp(record.created, UTC),
-            "level": record.levelname.lower(),
+            "level": _level(record.levelno),
             "event": about.get("event") or record.getMessage(),
         }
         fields: Mapping[str, Any] | None = about.get("fields")
@@ -149,7 +165,12 @@ class _Lines(logging.Formatter):
             line["traceback"] = self.formatException(record.exc_info)
         elif record.exc_text:  # of a job, which has no exception any more
             line["traceback"] = record.exc_text
-        return self._render(line)
+        return self.render(line)
+
+
+@functools.cache
+def _level(number: int) -> str:
+    return logging.getLevelName(number).lower()
 
 
 _encoder = msgspec.json.Encoder(enc_hook=repr)
