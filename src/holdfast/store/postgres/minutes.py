@@ -10,16 +10,16 @@ from ...core.histogram import Histogram, of_letters
 from ...core.operations import MinuteStats
 from ..minute_sums import Sums
 
-FEW = 32
+FEW_CLAIMS = 32
+"""Claims, at most, of a histogram that is decoded once: most of these are one of a few."""
 _of_few = lru_cache(maxsize=4096)(of_letters)
-"""For up to FEW claims: most of their histograms are one of a few."""
 
 
 def minute_stats(rows: Iterable[Any]) -> list[MinuteStats]:
     """The statistics from rows of `sql.MINUTES`, one for each (minute, queue, task, outcome)."""
     found: dict[tuple[int, str, str, str], MinuteStats] = {}
     for at, queue, task, outcome, part, count, waited, ran, waits, runs in rows:
-        read = _of_counts if not part else _of_few if count <= FEW else of_letters
+        read = _of_counts if not part else _of_few if count <= FEW_CLAIMS else of_letters
         made = MinuteStats(at, queue, task, outcome, count, waited, ran, read(waits), read(runs))
         before = found.setdefault((at, queue, task, outcome), made)
         if before is not made:
