@@ -118,9 +118,9 @@ def test_the_dashboard_is_behind_the_login_of_the_application(make_page, tmp_pat
     page = make_page()
     with host(queue) as address:
         page.goto(f"{address}/queue/")
-        page.get_by_role("button", name="Log in").click()  # of the application
-        page.goto(f"{address}/queue/#/jobs/{handle.id}")
+        page.get_by_role("button", name="Log in").click()  # of the application, which redirects to the dashboard
         expect(page.locator(".connection")).to_have_text("Live")
+        page.goto(f"{address}/queue/#/jobs/{handle.id}")
         page.get_by_role("button", name="Cancel").first.click()
         page.get_by_role("dialog").get_by_role("button", name="Cancel job").click()
         expect(page.locator("main")).to_contain_text("cancelled")
