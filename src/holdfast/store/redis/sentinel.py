@@ -141,7 +141,7 @@ class Sentinels:
 
     def _warn_of_failover(self, before: Node | None, window: float | None) -> None:
         if self._address.durability == "replicated":
-            loss = "durability=replicated: every acknowledged write had reached the replicas"
+            loss = "durability=replicated: every acknowledged write had reached all replicas that were up"
         elif window is None:
             loss = "no write was sent after it began; earlier writes that the old primary had not replicated are lost"
         else:

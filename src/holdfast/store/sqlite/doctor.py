@@ -58,7 +58,11 @@ def examine(path: str, busy_timeout: float) -> list[Finding]:
             "end long reads of the file: until then SQLite cannot truncate the log",
         ),
         free_space(Path(path).parent),
-        Finding(private, f"{path} is {'' if private else 'not '}private to its user", f"run: chmod 600 {path}"),
+        Finding(
+            private,
+            f"{path} can be opened by {'its owner only' if private else 'other users of this machine'}",
+            f"run: chmod 600 {path}",
+        ),
         Finding(True, _library()),
     ]
 
