@@ -463,4 +463,4 @@ def test_fixtures_use_the_app_of_the_configuration(pytester):
     result.stdout.fnmatch_lines(["*Captured log call*", "*task 'remind'* failed", "*return never*", "*NameError*"])
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-q", "-k", "bench")
-    result.stdout.fnmatch_lines(["*Set holdfast_app = module:app*"])
+    result.stdout.fnmatch_lines(["*set holdfast_app = module:app*"])
