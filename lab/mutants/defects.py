@@ -996,8 +996,8 @@ DEFECTS = (
     ),
     Defect(
         "U", "a blocking caller that is interrupted leaves its transaction open", "store/sqlite/writer.py",
-        "            self._roll_back(connection)\n            raise\n        finally:\n            fcntl",
-        "            raise\n        finally:\n            fcntl",
+        "                    self._roll_back(connection)\n                    connection.execute(self._wait)\n",
+        "                    connection.execute(self._wait)\n",
         "tests/sqlite/test_sqlite_blocking.py -k interrupted_at_any_point",
     ),
     Defect(
@@ -1006,10 +1006,21 @@ DEFECTS = (
         "tests/sqlite/test_sqlite_blocking.py -k interrupted_at_any_point",
     ),
     Defect(
-        "D", "a blocking caller writes into a transaction of the write thread", "store/sqlite/thread.py",
+        "D", "two blocking callers write in one transaction", "store/sqlite/thread.py",
         "            if not lock.acquire(blocking=False):\n                return None\n",
         "            lock.acquire(blocking=False)\n",
-        "tests/sqlite/test_sqlite_blocking.py -k leaves_the_connection",
+        "tests/sqlite/test_sqlite_blocking.py -k two_callers",
+    ),
+    Defect(
+        "N", "a blocking caller waits for SQLite's lock, and no signal can interrupt it", "store/sqlite/writer.py",
+        "not self._begin_at_once(connection)", "not connection.execute(sql.BEGIN_WRITE)",
+        "tests/sqlite/test_sqlite_blocking.py -k foreign_transaction",
+    ),
+    Defect(
+        "U", "the error of a failed commit is hidden by a later one", "store/sqlite/writer.py",
+        "            if connection is self._connection:\n                with suppress(sqlite3.Error, HoldfastError):",
+        "            if True:\n                with suppress():",
+        "tests/sqlite/test_sqlite_blocking.py -k hidden",
     ),
     Defect(
         "N", "a blocking caller keeps out operations that wait for the connection", "store/sqlite/thread.py",

@@ -303,6 +303,14 @@ def test_an_event_is_a_log_record_for_everything_that_wants_one(quiet_again, cap
     assert json.loads(capsys.readouterr().err)["job_id"] == JOB.id
 
 
+def test_an_event_is_written_in_the_format_that_the_program_has_set(quiet_again, capsys):
+    logs.set_up("INFO", "json")
+    logging.root.handlers[0].setFormatter(logging.Formatter("mine: %(event)s"))
+    Events().created(JOB)
+    logs.flush()
+    assert capsys.readouterr().err == "mine: job_created\n"
+
+
 def test_no_line_is_written_where_the_program_keeps_them_from_the_root(quiet_again, capsys, monkeypatch):
     logs.set_up("INFO", "json")
     monkeypatch.setattr(logging.getLogger("holdfast"), "propagate", False)

@@ -5,6 +5,7 @@ import fcntl
 import itertools
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -118,11 +119,11 @@ def test_a_write_that_failed_is_made_on_the_loop(path, monkeypatch):
     """It was rolled back, whatever the error is."""
     app, write, failed = Holdfast(f"sqlite:///{path}"), Writer._transact, []
 
-    def fail_first(self, connection, work):
+    def fail_first(self, connection, work, **begun):
         if threading.current_thread().name == "holdfast-sqlite-write" and not failed:
             failed.append(1)
             raise ValueError("no")
-        return write(self, connection, work)
+        return write(self, connection, work, **begun)
 
     with app.sync:
         app.sync.submit("noop", b"", id="first")
@@ -170,9 +171,9 @@ def on_which_threads(monkeypatch):
     """The threads on which transactions run."""
     names, transact = [], Writer._transact
 
-    def note(self, connection, work):
+    def note(self, connection, work, **begun):
         names.append(threading.current_thread().name)
-        return transact(self, connection, work)
+        return transact(self, connection, work, **begun)
 
     monkeypatch.setattr(Writer, "_transact", note)
     return names
@@ -215,6 +216,64 @@ async def test_a_caller_leaves_the_connection_to_the_write_thread_while_that_use
     go.set()
     await asyncio.gather(first, second)
     assert names == ["holdfast-sqlite-write"]
+
+
+async def test_two_callers_write_one_after_the_other(store, monkeypatch):
+    """The second one finds no operation of the write thread, but the connection in use."""
+    await idle(store)
+    transact, inside, names, go = Writer._transact, [], [], threading.Event()
+
+    def slow(self, connection, work, **begun):
+        inside.append(threading.current_thread().name)
+        names.append(list(inside))
+        if len(names) == 1:
+            assert go.wait(90)
+        try:
+            return transact(self, connection, work, **begun)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr(Writer, "_transact", slow)
+    with ThreadPoolExecutor(2, "caller") as pool:
+        first = asyncio.wrap_future(pool.submit(insert, store, "first"))
+        await asyncio.to_thread(until, lambda: names)
+        second = asyncio.wrap_future(pool.submit(insert, store, "second"))
+        await asyncio.to_thread(until, lambda: len(names) > 1 or store._thread._busy)
+        go.set()
+        assert [answers.inserts[0].outcome for answers in await asyncio.gather(first, second)] == ["created"] * 2
+    assert names == [["caller_0"], ["holdfast-sqlite-write"]]
+
+
+async def test_a_caller_waits_interruptibly_for_a_foreign_transaction(path, store, monkeypatch):
+    """Inside SQLite no signal would be noticed, so the write thread waits."""
+    await idle(store)
+    names = on_which_threads(monkeypatch)
+    with closing(sqlite3.connect(path, isolation_level=None)) as foreign:
+        foreign.execute("BEGIN IMMEDIATE")
+        waiting = asyncio.ensure_future(asyncio.to_thread(insert, store, "a"))
+        await asyncio.to_thread(until, lambda: names or store._thread._busy)
+        foreign.execute("ROLLBACK")
+        await waiting
+    assert names == ["holdfast-sqlite-write"]
+    assert store._writer._connection.execute("PRAGMA busy_timeout").fetchone() == (60_000,)
+
+
+async def test_an_unknown_outcome_is_not_hidden_by_the_error_of_a_rollback(store, monkeypatch):
+    await idle(store)
+
+    def fail(self, connection):
+        connection.execute("COMMIT")
+        connection.close()
+        self._connection = None
+        raise OutcomeUnknown("the disk reported an error during the commit")
+
+    def cannot(self):
+        raise StoreUnavailable("nothing was written")
+
+    monkeypatch.setattr(Writer, "_commit", fail)
+    monkeypatch.setattr(Writer, "_reconnect", cannot)
+    with pytest.raises(OutcomeUnknown):
+        await asyncio.to_thread(insert, store, "a")
 
 
 async def test_a_caller_does_not_keep_out_an_operation_that_waits_for_the_connection(store):
@@ -329,7 +388,7 @@ from holdfast.testing.build import new_job
 
 transact, children = Writer._transact, []
 
-def fork_first(self, connection, work):
+def fork_first(self, connection, work, **begun):
     def forked(step):
         answer = work(step)
         if not children:
@@ -339,7 +398,7 @@ def fork_first(self, connection, work):
             children.append(child)
         return answer
 
-    return transact(self, connection, forked)
+    return transact(self, connection, forked, **begun)
 
 async def main():
     store, *others = [SqliteStore(sys.argv[1]) for _ in range(4)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -61,29 +60,26 @@ async def _walk(
     session: Session, add: Callable[[Record], None], *, dead: bool = False, cursor: str | None = None
 ) -> _Walk:
     """Give `add` the newest dead jobs, and, unless `dead`, the newest failed jobs and the newest of all."""
-    # One state at a time, since stores have an index for each; and together, so that a server reads while we decode.
+    # One state at a time: stores have an index for each.
     walks = [(Where((State.DEAD,)), FAILED_READ)]
     if not dead:
         walks += [(Where((State.FAILED,)), FAILED_READ), (Where(), RECENT)]
     walk = _Walk()
-
-    async def read(where: Where, window: int) -> None:
-        after, count = checked_cursor(cursor), 0
+    for where, window in walks:
+        after, read = checked_cursor(cursor), 0
         while True:
             with reading_from(cursor):
                 page = await session.store.find(where, after, CHUNK)
             for record in page.records:
                 add(record)
-            count, after = count + len(page.records), page.cursor
+            read, after = read + len(page.records), page.cursor
             if page.records:
                 oldest = page.records[-1].created_at
                 walk.back_to = oldest if walk.back_to is None else min(walk.back_to, oldest)
-            if after is None or count >= window:
+            if after is None or read >= window:
                 break
-        walk.looked, walk.complete = walk.looked + count, walk.complete and after is None
+        walk.looked, walk.complete = walk.looked + read, walk.complete and after is None
         walk.cursor = after if dead else None
-
-    await asyncio.gather(*(read(where, window) for where, window in walks))
     return walk
 
 

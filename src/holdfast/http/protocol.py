@@ -52,6 +52,7 @@ def send_whole(cycle: RequestResponseCycle, answer: Answer) -> bool:
 
     False: not now, because the client does not read.
     """
+    cycle.scope.pop(WHOLE, None)  # pyright: ignore[reportCallIssue, reportArgumentType]  # else a reference cycle
     if cycle.flow.write_paused or cycle.disconnected:
         return False
     lines = [STATUS_LINE[answer.status]]

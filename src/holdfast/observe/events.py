@@ -338,9 +338,10 @@ _instrumented = (
 def _sole_writer() -> Callable[..., object] | None:
     """`BatchHandler.write_event`, if nothing else could see a log record: no other handler, filter, instrumentation."""
     handlers = logging.root.handlers
-    if len(handlers) != 1 or (write := getattr(handlers[0], "write_event", None)) is None:
+    if len(handlers) != 1 or (write := getattr(handlers[0], "event_writer", None)) is None:
         return None
     filtered = logger.handlers or logger.filters or handlers[0].filters or handlers[0].level or not logger.propagate
+    filtered = filtered or type(logger) is not logging.Logger
     return None if filtered or _instrumented or logging.Logger.callHandlers is not _call_handlers else write
 
 

@@ -69,6 +69,11 @@ class BatchHandler(logging.StreamHandler[Any]):
         elif not self._waiting.is_set():
             self._write_later()
 
+    @property
+    def event_writer(self) -> Callable[..., None] | None:
+        """`write_event`; None if the program has set its own formatter."""
+        return self.write_event if type(self.formatter) is _Lines else None
+
     def write_event(self, level: int, name: str, fields: Mapping[str, Any], at: float, traceback: str | None) -> None:
         """Write the line of an event without a log record, which costs more than the line."""
         line: Line = {"timestamp": datetime.fromtimestamp(at, UTC), "level": _level(level), "event": name, **fields}

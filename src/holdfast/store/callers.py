@@ -40,7 +40,9 @@ def mark_store_thread() -> None:
 
 _handler_of: Callable[[int], object] = vars(sys.modules["_signal"])["getsignal"]
 """`signal.getsignal` takes ten times as long: it makes an enum of each answer."""
-_SIGNALS = tuple(number for number in range(1, 32) if number not in (signal.SIGINT, signal.SIGKILL, signal.SIGSTOP))
+_SIGNALS = tuple(
+    number for number in range(1, signal.NSIG) if number not in (signal.SIGINT, signal.SIGKILL, signal.SIGSTOP)
+)
 
 
 def may_be_interrupted() -> bool:

@@ -11,6 +11,7 @@ import os
 import sqlite3
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,7 +35,7 @@ class Files:
         self._log: list[Identity | None] = [None, None]
         self._log_sound = True
         self._size = 0
-        self._looking = threading.Lock()
+        self._looking = threading.RLock()  # which only its owner can release
 
     def opening(self) -> None:
         """Called before SQLite opens the database, for the first time or again."""
@@ -51,17 +52,32 @@ class Files:
 
     def check(self) -> None:
         """Raise StoreLost if the path is not the opened database, StoreUnavailable if that cannot be determined."""
-        with self._looking:
-            self._check_database()
-            if not self._log_sound:
-                self._check_log()
+        self._exclusively(self._check)
 
     def check_all(self) -> None:
         """Like `check`, also for its write-ahead log."""
-        with self._looking:
-            self._log_sound = False  # until it is checked: if that fails, the next operation checks it again
-            self._check_database()
+        self._exclusively(self._check_all)
+
+    def _exclusively(self, check: Callable[[], None]) -> None:
+        """Not by `with`: on Python 3.14 an exception of a signal handler could come between it and its block."""
+        try:
+            self._looking.acquire()
+            check()
+        finally:
+            try:  # noqa: SIM105  # a signal may raise in `suppress`
+                self._looking.release()
+            except RuntimeError:
+                pass  # it was interrupted before it had the lock
+
+    def _check(self) -> None:
+        self._check_database()
+        if not self._log_sound:
             self._check_log()
+
+    def _check_all(self) -> None:
+        self._log_sound = False  # until it is checked: if that fails, the next operation checks it again
+        self._check_database()
+        self._check_log()
 
     def _check_database(self) -> None:
         seen = _seen(self._file)

@@ -28,6 +28,8 @@ _FINAL = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
 
 BEGIN_READ = "BEGIN"
 BEGIN_WRITE = "BEGIN IMMEDIATE"
+NO_WAIT = "PRAGMA busy_timeout = 0"
+WAIT = "PRAGMA busy_timeout = {milliseconds}"
 COMMIT = "COMMIT"
 ROLLBACK = "ROLLBACK"
 READ_ONLY = "PRAGMA query_only = 1"

@@ -207,7 +207,7 @@ class SqliteStore:
                 done = thread.run_blocking(partial(writer.write, work))
         except HoldfastError:
             raise
-        except Exception:  # noqa: BLE001  # it was rolled back: `write` reports the error
+        except (sqlite3.Error, OverflowError, TypeError, ValueError):  # it was rolled back: `write` reports the error
             return None
         if done is None:
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import sleep
 from typing import Any, TypeVar
@@ -50,6 +51,7 @@ class Writer:
         self.applied: list[int] = []
         self._clock = clock
         self._busy_timeout = busy_timeout
+        self._wait = sql.WAIT.format(milliseconds=round(busy_timeout * 1000))
         self._synchronous = synchronous
         self._factory = factory
         self.lent = False
@@ -157,17 +159,35 @@ class Writer:
         if connection is None or lock is None:
             return None
         try:
-            return self._write(connection, work) if lock.acquire_at_once() else None
+            if not lock.acquire_at_once() or not self._begin_at_once(connection):
+                return None
+            return self._write(connection, work, begun=True)
         except BaseException:
-            self._roll_back(connection)
+            if connection is self._connection:
+                with suppress(sqlite3.Error, HoldfastError):  # the first error says what happened
+                    self._roll_back(connection)
+                    connection.execute(self._wait)
             raise
         finally:
             fcntl.flock(lock.file, fcntl.LOCK_UN)  # not `lock.release()`, which an exception could prevent
 
-    def _write(self, connection: sqlite3.Connection, work: Callable[[Step], T]) -> tuple[T, set[str]]:
-        """`write`, with the lock file."""
+    def _begin_at_once(self, connection: sqlite3.Connection) -> bool:
+        """Begin a transaction if no connection has SQLite's write lock: no signal could interrupt a wait for it."""
+        connection.execute(sql.NO_WAIT)
+        try:
+            connection.execute(sql.BEGIN_WRITE)
+        except sqlite3.Error:
+            return False
+        finally:
+            connection.execute(self._wait)
+        return True
+
+    def _write(
+        self, connection: sqlite3.Connection, work: Callable[[Step], T], *, begun: bool = False
+    ) -> tuple[T, set[str]]:
+        """`write`, with the lock file; `begun`: also with a transaction."""
         self.files.check()
-        done = self._transact(connection, work)
+        done = self._transact(connection, work, begun=begun)
         self._confirm()
         return done
 
@@ -187,10 +207,13 @@ class Writer:
                 " whether the store has the write"
             ) from error
 
-    def _transact(self, connection: sqlite3.Connection, work: Callable[[Step], T]) -> tuple[T, set[str]]:
+    def _transact(
+        self, connection: sqlite3.Connection, work: Callable[[Step], T], *, begun: bool = False
+    ) -> tuple[T, set[str]]:
         execute = connection.execute
         try:
-            execute(sql.BEGIN_WRITE)
+            if not begun:
+                execute(sql.BEGIN_WRITE)
             try:
                 step = Step(connection, self._clock)
                 answer = work(step)

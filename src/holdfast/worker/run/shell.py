@@ -55,15 +55,17 @@ def allow_shell(parts: Parts, pass_env: Sequence[str] | None = None) -> None:
         """Run a command line. Exit 0 succeeds; anything else fails."""
         began = clock.monotonic()
         writer = OutputWriter(ctx.job.id, ctx.say, ctx.max_output, asyncio.get_running_loop())
-        printer = Printer(writer)
         passed = runtime.current_settings().pass_env if pass_env is None else tuple(pass_env)
         surroundings = _environment(ctx, env, passed)
+        printer = Printer(writer)
         try:
             with _input(stdin) as given:
                 tree = Tree(["/bin/sh", "-c", command], env=surroundings, cwd=cwd, stdin=given, output=printer.fd)
-        except (OSError, ValueError) as error:
-            await printer.end()
-            raise ProcessFailed(f"the command could not be started: {error}") from None
+        except BaseException as error:
+            await unhindered(printer.end())
+            if isinstance(error, OSError | ValueError):
+                raise ProcessFailed(f"the command could not be started: {error}") from None
+            raise
         printer.handed_over()
         noting_pid = asyncio.ensure_future(_note_pid(ctx, tree))
         try:
