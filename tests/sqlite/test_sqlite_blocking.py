@@ -218,7 +218,7 @@ async def test_a_caller_leaves_the_connection_to_the_write_thread_while_that_use
     assert names == ["holdfast-sqlite-write"]
 
 
-async def test_two_callers_write_one_after_the_other(store, monkeypatch):
+async def test_two_callers_write_one_after_the_other(path, store, monkeypatch):
     """The second one finds no operation of the write thread, but the connection in use."""
     await idle(store)
     transact, inside, names, go = Writer._transact, [], [], threading.Event()
@@ -239,6 +239,8 @@ async def test_two_callers_write_one_after_the_other(store, monkeypatch):
         await asyncio.to_thread(until, lambda: names)
         second = asyncio.wrap_future(pool.submit(insert, store, "second"))
         await asyncio.to_thread(until, lambda: len(names) > 1 or store._thread._busy)
+        with open(f"{path}-lock") as other, pytest.raises(BlockingIOError):  # noqa: ASYNC230  # kept
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         go.set()
         assert [answers.inserts[0].outcome for answers in await asyncio.gather(first, second)] == ["created"] * 2
     assert names == [["caller_0"], ["holdfast-sqlite-write"]]
