@@ -91,9 +91,12 @@ def fault_of(task: str, attempt: Attempt) -> Fault | None:
     return Fault(digest, pattern, line, attempt.ended_at)
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=1 << 14)
 def _marks(task: str, line: str) -> tuple[str, str]:
-    """The pattern and the fingerprint; remembered, because a dashboard groups the same jobs again and again."""
+    """The pattern and the fingerprint; remembered, because a dashboard groups the same jobs again and again.
+
+    One look reads 12,000 jobs (`errors.py`), whose lines may all differ: fewer entries would all be lost by the next.
+    """
     pattern = masked(line)
     return pattern, hashlib.blake2b(f"{task}\0{pattern}".encode(errors="replace"), digest_size=6).hexdigest()
 
