@@ -99,7 +99,7 @@ def decode(data: bytes) -> Internal:
     for name in TIMES:
         value = getattr(found, name)
         if value is not None and not 0 <= value < TIME_LIMIT:
-            raise ValueError(f"{name} is out of range")
+            raise ValueError(f"{name} is not between 0 and {TIME_LIMIT}")
     if any(number < 0 or on_dead not in ON_DEAD for number, on_dead in found.after):
         raise ValueError("`after` has an invalid job number or an invalid on_dead rule")
     if any(not id or on_dead not in ON_DEAD for id, on_dead in found.after_jobs):

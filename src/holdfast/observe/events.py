@@ -53,7 +53,7 @@ KINDS: dict[str, Kind] = {
     "job_cancelled": Kind(
         logging.INFO, "the run ended as cancelled, or an operator cancelled the waiting job", (*_ENDED, "error")
     ),
-    "job_released": Kind(logging.INFO, "released; uses no attempt", _ENDED),
+    "job_released": Kind(logging.INFO, "released, such as by a worker that stops; uses no attempt", _ENDED),
     "job_snoozed": Kind(logging.INFO, "snoozed or waiting for a signal; uses no attempt", _ENDED),
     "job_paused": Kind(logging.INFO, "blocked before it started, because its task is paused; uses no attempt", _ENDED),
     "job_refused": Kind(
